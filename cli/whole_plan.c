@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/answer.h"
 
@@ -26,31 +27,83 @@ json_t *whole_plan_json(const tandem_plan_estimate *e)
     json_object_set_new(json, "bias", as_percent(e->along));
     json_object_set_new(json, "bias_half", as_percent(e->along_half));
     json_object_set_new(json, "mean_error", as_percent(e->across));
+    json_object_set_new(json, "mean_error_half", as_percent(e->across_half));
+    json_object_set_new(json, "fp32_loss", cli_json_number(e->fp32_loss));
     json_object_set_new(json, "loss_rise", cli_json_number(e->loss_rise));
     json_object_set_new(json, "loss_rise_half", cli_json_number(e->loss_rise_half));
     json_object_set_new(json, "stability", cli_json_number(e->stability));
-    json_object_set_new(json, "is_beyond_limits", json_boolean(tandem_plan_estimate_beyond(e) != 0));
+    json_object_set_new(json, "formats", *e->formats ? json_string(e->formats) : json_null());
+    json_object_set_new(json, "is_beyond_limits",
+                        json_boolean((tandem_plan_estimate_beyond(e) & TANDEM_BEYOND_TRUST) != 0));
+    json_object_set_new(json, "is_biased",
+                        json_boolean((tandem_plan_estimate_beyond(e) & TANDEM_BEYOND_MEAN_ERROR) != 0));
     return json;
 }
 
-static void print_bias(const tandem_plan_estimate *e)
+/* "4.4% (±1.6)"; so many digits as the interval leaves. */
+typedef struct known_text {
+    char text[3 * TANDEM_QUANTITY_TEXT];
+} known_text;
+static known_text known(double value, double half, const char *unit)
 {
-    const double half = 100 * e->along_half;
-    if (!isfinite(e->along) || !isfinite(e->across))
-        answer_line("gradient", "its mean is lost in noise here: no bias is known; give more --repetitions");
+    known_text to;
+    const double least = 1e-3 * fabs(value), shown = half > least ? half : least;
+    (void)snprintf(to.text, sizeof to.text, "%s%s (\xc2\xb1%s)", tandem_quantity_known_to(value, shown).text,
+                   unit, tandem_quantity_plain(half, 2).text);
+    return to;
+}
+
+static known_text mean_error_text(const tandem_plan_estimate *e)
+{
+    known_text to;
+    if (!isfinite(e->across))
+        (void)snprintf(to.text, sizeof to.text, "unknown");
     else if (e->across == 0)
-        answer_line("gradient", "its mean is off by less than these batches show");
+        (void)snprintf(to.text, sizeof to.text, "none seen");
     else
-        answer_line(
-            "gradient",
-            "its mean is off by %s%% of its length, in any direction; %s%% (\xc2\xb1%s) against itself",
-            tandem_quantity_plain(100 * e->across, 2).text,
-            tandem_quantity_known_to(100 * e->along, half).text, tandem_quantity_plain(half, 2).text);
+        to = known(100 * e->across, 100 * e->across_half, "%");
+    return to;
+}
+
+static known_text loss_rise_text(const tandem_plan_estimate *e)
+{
+    known_text to;
+    if (isfinite(e->loss_rise)) return known(e->loss_rise, e->loss_rise_half, " nats");
+    (void)snprintf(to.text, sizeof to.text, "not finite");
+    return to;
+}
+
+static void print_gradient(const tandem_plan_estimate *e)
+{
+    char against[TANDEM_QUANTITY_TEXT * 4] = "";
+    if (!isfinite(e->across)) {
+        answer_line("gradient",
+                    "its mean is lost in noise: no bias is known. More --repetitions may show one");
+        return;
+    }
+    if (isfinite(e->along))
+        (void)tandem_append(against, sizeof against, "; %s of the step is lost",
+                            known(100 * e->along, 100 * e->along_half, "%").text);
+    answer_line("gradient", "mean error in any direction, of its length: %s%s", mean_error_text(e).text,
+                against);
+}
+
+static void print_stability(const tandem_plan_estimate *e)
+{
+    if (isfinite(e->stability))
+        answer_line("stability",
+                    "%s: the gradient over \xe2\x88\x9a"
+                    "3 times its error; unstable below 1",
+                    tandem_quantity_plain(e->stability, 2).text);
+    else
+        answer_line("stability", "rounding changes nothing here. Do the gradients vanish?");
 }
 
 static void print_limits(const tandem_plan_estimate *e)
 {
     const unsigned beyond = tandem_plan_estimate_beyond(e);
+    if (beyond & TANDEM_BEYOND_FINITE)
+        answer_line("not trusted", "numbers overflow: the loss within the rounding is not finite");
     if (beyond & TANDEM_BEYOND_SAMPLES) answer_line("not trusted", "it takes more than twice the samples");
     if (beyond & TANDEM_BEYOND_STABILITY)
         answer_line("not trusted", "errors of rounding decide the steps: stability is below 1");
@@ -58,36 +111,36 @@ static void print_limits(const tandem_plan_estimate *e)
         answer_line("caution", "the mean of the gradient is off by more than 10%%, and such errors add up");
 }
 
-void whole_plan_print_short(const tandem_plan_estimate *e)
+static void print_samples(const char *label, const tandem_plan_estimate *e, const char *rest)
 {
     const double half = 100 * fmax(e->samples_high - e->samples, e->samples - e->samples_low);
-    answer_line("as a whole", "%s%% more samples (%s to %s%%), loss %s nats, mean error %s%s, stability %s",
+    answer_line(label, "%s%% (95%% by sampling: %s to %s%%)%s",
                 tandem_quantity_known_to(100 * e->samples, half).text,
                 tandem_quantity_known_to(100 * e->samples_low, half).text,
-                tandem_quantity_known_to(100 * e->samples_high, half).text,
-                tandem_quantity_known_to(e->loss_rise, e->loss_rise_half).text,
-                isfinite(e->across) ? tandem_quantity_plain(100 * e->across, 2).text : "unknown",
-                isfinite(e->across) ? "%" : "", tandem_quantity_plain(e->stability, 2).text);
+                tandem_quantity_known_to(100 * e->samples_high, half).text, rest);
+}
+
+void whole_plan_print_short(const tandem_plan_estimate *e)
+{
+    char rest[10 * TANDEM_QUANTITY_TEXT];
+    (void)snprintf(rest, sizeof rest, " more samples; loss %s, mean error %s, stability %s", loss_rise_text(e).text,
+                   mean_error_text(e).text,
+                   isfinite(e->stability) ? tandem_quantity_plain(e->stability, 2).text : "without limit");
+    print_samples("as a whole", e, rest);
     print_limits(e);
 }
 
 void whole_plan_print(const tandem_plan_estimate *e)
 {
-    const double half = 100 * fmax(e->samples_high - e->samples, e->samples - e->samples_low);
-    answer_line("extra samples", "%s%% (95%% by sampling: %s to %s%%), all operators rounded at once",
-                tandem_quantity_known_to(100 * e->samples, half).text,
-                tandem_quantity_known_to(100 * e->samples_low, half).text,
-                tandem_quantity_known_to(100 * e->samples_high, half).text);
-    answer_line("loss", "%s nats (\xc2\xb1%s) higher within the rounding",
-                tandem_quantity_known_to(e->loss_rise, e->loss_rise_half).text,
-                tandem_quantity_plain(e->loss_rise_half, 2).text);
-    print_bias(e);
-    answer_line("stability",
-                "%s (the gradient over \xe2\x88\x9a"
-                "3 times its error; unstable below 1)",
-                tandem_quantity_plain(e->stability, 2).text);
+    print_samples("extra samples", e, ", all operators rounded at once");
+    answer_line("loss", "%s nats in fp32; within the rounding %s%s",
+                tandem_quantity_plain(e->fp32_loss, 3).text, isfinite(e->loss_rise) ? "higher by " : "",
+                loss_rise_text(e).text);
+    print_gradient(e);
+    print_stability(e);
     print_limits(e);
-    answer_line("estimated", "after %lld steps%s, %d pairs of batches; emulated on %s",
-                (long long)e->point[e->n_point - 1], e->n_point > 1 ? " and before" : "", e->n_replicate,
-                e->device);
+    answer_line("estimated",
+                "%lld samples at a time, %d pairs of batches, up to step %lld; emulated on %s%s%s",
+                (long long)e->estimated_batch, e->n_replicate, (long long)e->point[e->n_point - 1], e->device,
+                *e->formats ? ", in " : "", e->formats);
 }

@@ -22,17 +22,41 @@ static double share_of_row(int *cell, const double *share, int row)
     return 0;
 }
 
-/* Of training point a: |E d|, by the shares of rows. Means of squares over pairs may come out negative. */
-static double mean_error(const tandem_estimate *estimate, const double *share, int a)
+/* The mean over all pairs of what replicates have of pairs with others (sampled.c), without replicate left_out;
+ * < 0: of all. */
+static double mean_of_pairs(const double *of_replicate, int n, int left_out)
 {
-    double sum = 0;
+    double mean = 0;
+    for (int r = 0; r < n; r++) mean += of_replicate[r] / n;
+    return left_out < 0 ? mean : (n * mean - 2 * of_replicate[left_out]) / (n - 2);
+}
+
+/* |E d| and |E g|² of training point a, by the shares of rows. Means over pairs may come out negative. */
+static double mean_error(double *gradient, const tandem_estimate *estimate, const double *share, int a,
+                         int left_out)
+{
+    const int n = estimate->n_replicate;
+    double square[TANDEM_MAX_REPLICATE] = {0}, sum = 0;
+    for (int r = 0; r < n; r++) square[r] = estimate->gradient[a * n + r].mean_square;
+    *gradient = mean_of_pairs(square, n, left_out);
     for (int row = 0; row < estimate->n_op; row++) {
         int cell = 0;
         const double part = share_of_row(&cell, share, row);
+        if (part <= 0) continue;
+        for (int r = 0; r < n; r++) square[r] = tandem_estimate_errors(estimate, a, cell)[r].mean_square;
+        sum += part * sqrt(fmax(mean_of_pairs(square, n, left_out), 0));
+    }
+    return sum;
+}
+
+/* |E d|/|E g|, the mean over points. */
+static double across_without(const tandem_estimate *estimate, const double *share, int left_out)
+{
+    double sum = 0;
+    for (int a = 0; a < estimate->n_point; a++) {
         double square = 0;
-        for (int r = 0; r < estimate->n_replicate && part > 0; r++)
-            square += tandem_estimate_errors(estimate, a, cell)[r].mean_square / estimate->n_replicate;
-        sum += part * sqrt(fmax(square, 0));
+        const double error = mean_error(&square, estimate, share, a, left_out);
+        sum += (square > 0 ? error / sqrt(square) : NAN) / estimate->n_point;
     }
     return sum;
 }
@@ -40,21 +64,19 @@ static double mean_error(const tandem_estimate *estimate, const double *share, i
 static void find_across(tandem_whole_plan *to, const tandem_estimate *estimate, const double *share,
                         const tandem_sensitivity_step *step)
 {
+    const int n = estimate->n_replicate;
     const double c = (double)estimate->batch / (double)step->global_batch;
-    double mean_share = 0; /* |E d|² of E|g|² */
-    to->across = 0;
+    double without[TANDEM_MAX_REPLICATE] = {0}, mean_share = 0; /* |E d|² of E|g|² */
     for (int a = 0; a < estimate->n_point; a++) {
         double variance = 0, square = 0;
-        for (int r = 0; r < estimate->n_replicate; r++) {
-            const tandem_estimated_gradient *of = &estimate->gradient[a * estimate->n_replicate + r];
-            variance += of->variance / estimate->n_replicate;
-            square += of->mean_square / estimate->n_replicate;
-        }
-        const double error = mean_error(estimate, share, a);
-        to->across += (square > 0 ? error / sqrt(square) : NAN) / estimate->n_point;
+        const double error = mean_error(&square, estimate, share, a, -1);
+        for (int r = 0; r < n; r++) variance += estimate->gradient[a * n + r].variance / n;
         mean_share += error * error / (c * variance + fmax(square, 0)) / estimate->n_point;
     }
-    if (!isfinite(to->samples.bias)) to->across = NAN; /* |E g| is lost without some replicate */
+    for (int r = 0; r < n; r++) without[r] = across_without(estimate, share, r);
+    /* |E g| may be lost without some replicate */
+    to->across = isfinite(to->samples.bias) ? across_without(estimate, share, -1) : NAN;
+    to->across_half = tandem_jackknife_half(without, n);
     const double of_step = fmax(to->samples.noise, 0) + mean_share;
     to->stability = of_step > 0 ? 1 / sqrt(3 * of_step) : INFINITY;
 }

@@ -1,5 +1,6 @@
 /* allocate_whole.c: `tandem allocate --data`: the plan as a whole, and whether it is to be trusted. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/append.h"
 #include "cli/command/allocate.h"
@@ -27,12 +28,12 @@ static tandem_status estimate_whole(tandem_plan_estimate *to, const allocate_con
     return status;
 }
 
-/* " Most of it: fc1 in int8 (3.1 %), fc2 in int8 (2 %)." */
+/* " The model's estimate has most for fc1 in int8 (3.1 %), fc2 in int8 (2 %)." */
 static void append_largest(char *text, size_t size, const tandem_goodput *goodput)
 {
     for (int k = 0; k < goodput->n_largest && goodput->is_known; k++)
         (void)tandem_append(text, size, "%s'%s' in %s (%s%%)%s",
-                            k ? ", " : " Most of it: ", goodput->largest[k].name,
+                            k ? ", " : " The model's estimate has most for ", goodput->largest[k].name,
                             tandem_precision_get(goodput->largest[k].precision)->name,
                             tandem_quantity_plain(goodput->largest[k].sensitivity, 2).text,
                             k + 1 < goodput->n_largest ? "" : ".");
@@ -52,15 +53,17 @@ static tandem_status find_trusted(char *text, size_t size, allocate_context *a, 
     for (int k = 0; k < MAX_TRIES && status == TANDEM_OK; k++) {
         tandem_answer answer = {.plan = NULL};
         tandem_plan_estimate whole = {.steps = 0};
-        request.max_sensitivity = asked->sensitivity / 100 / (double)(2 << k);
+        char percent[32]; /* as it is printed, so that the same is asked again */
+        (void)snprintf(percent, sizeof percent, "%.3g", asked->sensitivity / (double)(2 << k));
+        request.max_sensitivity = strtod(percent, NULL) / 100;
         status = tandem_planner_ask(&answer, a->planner, &request, error);
         const int is_exact = status == TANDEM_OK && rounds_nothing(answer.plan, a->problem->graph);
         if (status == TANDEM_OK && !is_exact) status = estimate_whole(&whole, a, answer.plan, error);
         const int is_found =
             status == TANDEM_OK && (is_exact || !(tandem_plan_estimate_beyond(&whole) & TANDEM_BEYOND_TRUST));
         if (is_found)
-            (void)tandem_append(text, size, " --max-sensitivity %.3g%% has one that is: a step of %s.",
-                                100 * request.max_sensitivity, tandem_quantity_ns(answer.plan->step_ns).text);
+            (void)tandem_append(text, size, " --max-sensitivity %s%% has one that is: a step of %s.", percent,
+                                tandem_quantity_ns(answer.plan->step_ns).text);
         tandem_answer_close(&answer);
         if (is_found) break;
     }
@@ -77,6 +80,8 @@ static tandem_status refuse_whole(allocate_context *a, tandem_error *error)
     if (beyond & TANDEM_BEYOND_STABILITY)
         (void)tandem_append(why, sizeof why, "%sa stability of %s, below 1", *why ? ", and " : "",
                             tandem_quantity_plain(a->whole.stability, 2).text);
+    if (beyond & TANDEM_BEYOND_FINITE)
+        (void)tandem_append(why, sizeof why, "%sa loss that is not finite", *why ? ", and " : "");
     append_largest(largest, sizeof largest, &a->answer.goodput);
     const tandem_status status = find_trusted(other, sizeof other, a, error);
     if (status != TANDEM_OK) return status;

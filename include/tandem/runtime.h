@@ -254,24 +254,27 @@ typedef struct tandem_plan_estimate {
     int64_t point[TANDEM_MAX_POINT];
     double samples, samples_low, samples_high; /* more samples to the same loss */
     double noise, along, along_half;           /* parts of it: noise, and what it loses along the gradient */
-    double across;                             /* the mean error in any direction, of the gradient's length */
-    double loss_rise, loss_rise_half;          /* nats, within the rounding */
+    double across, across_half;                /* the mean error in any direction, of the gradient's length */
+    double fp32_loss;                          /* nats, at the last point */
+    double loss_rise, loss_rise_half;          /* within the rounding, less in fp32 */
     double stability; /* the gradient over √3 times the root mean square of its error; below 1: unstable */
+    char formats[64]; /* that are emulated in the place of dtypes; "" = none */
 } tandem_plan_estimate;
 
 /* What of an estimate is beyond its limit: more than 100 % more samples; a mean error above 10 %; a stability
- * below 1. The second is a warning, the others are TANDEM_BEYOND_TRUST: a training may not go on. What is not
- * finite is beyond, but for a mean error that is not known. */
+ * below 1; a loss that is not finite. The second is a warning, the others are TANDEM_BEYOND_TRUST: a training
+ * may not go on. */
 enum {
     TANDEM_BEYOND_SAMPLES = 1,
     TANDEM_BEYOND_MEAN_ERROR = 2,
     TANDEM_BEYOND_STABILITY = 4,
-    TANDEM_BEYOND_TRUST = TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY
+    TANDEM_BEYOND_FINITE = 8, /* the loss within the rounding is not finite */
+    TANDEM_BEYOND_TRUST = TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY | TANDEM_BEYOND_FINITE
 };
 unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate);
 
 /* tandem_plan_estimate_measure: what a plan does to gradient and loss with all its operators rounded at once,
- * emulated by this machine's strongest CPU at the batch of a rank of the plan's first class
+ * emulated by this machine's strongest CPU at the batch of a rank of the class that rounds most samples
  * (docs/sensitivity.md). Trains in fp32 up to each training point, in a process of its own. Cost: there, two
  * gradients a replicate in fp32, and two for each class. TANDEM_USAGE: no data, points that are none, a
  * plan that rounds nothing; TANDEM_MISSING; errors of a training. *estimate unchanged on error. */

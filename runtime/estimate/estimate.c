@@ -167,11 +167,22 @@ static void close_frozen_executor(frozen_executor *frozen, const estimating_run 
     *frozen = (frozen_executor){0};
 }
 
-tandem_precision estimate_plan_precision(const tandem_precision *plan, int n_op)
+static int draws_weights(tandem_precision precision, const tandem_emulation *emulation)
+{
+    const tandem_dtype forward = tandem_precision_get(precision)->forward;
+    const tandem_format format = forward == TANDEM_AMP ? TANDEM_N_FORMAT : emulation->format[forward];
+    return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
+}
+
+tandem_precision estimate_plan_precision(const tandem_precision *plan, int n_op,
+                                         const tandem_emulation *emulation)
 {
     tandem_precision found = TANDEM_PRECISION_FP32;
-    for (int i = 0; i < n_op; i++)
-        if (found == TANDEM_PRECISION_FP32 || tandem_precision_draws_weights(plan[i])) found = plan[i];
+    for (int i = 0; i < n_op; i++) {
+        if (plan[i] == TANDEM_PRECISION_FP32) continue;
+        if (draws_weights(plan[i], emulation)) return TANDEM_PRECISION_INT8_FULL;
+        found = TANDEM_PRECISION_FP8;
+    }
     return found;
 }
 
@@ -187,7 +198,7 @@ static int has_f16_gradient(const estimating_run *run, int row, tandem_precision
                             tandem_dtype amp_dtype)
 {
     const tandem_precision *plan = plan_of_row(run, row);
-    int has = tandem_precision_has_f16_gradient(precision, amp_dtype);
+    int has = (!plan || run->request->precision) && tandem_precision_has_f16_gradient(precision, amp_dtype);
     for (int i = 0; plan && i < run->workload->graph[0]->n_op; i++)
         has |= tandem_precision_has_f16_gradient(plan[i], amp_dtype);
     return has;
@@ -233,7 +244,9 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const estimat
         .lender = run->request->by_probe ? run->rank->executor : NULL,
         .without_all_reduce = 1,
         .global_batch = run->estimate->batch,
-        .loss_scale = is_scaled ? -1 : 0,
+        .loss_scale = !is_scaled                     ? 0
+                      : run->request->loss_scale > 0 ? (float)run->request->loss_scale
+                                                     : -1,
         .allow_nan = 1};
     status =
         run->rank->backend->executor_open(&frozen->executor, run->rank->worker, &executor_options, error);
@@ -248,9 +261,10 @@ static tandem_status take_frozen_gradient(float *gradient, double *loss, const f
     const tandem_backend_api *backend = run->rank->backend;
     const int64_t index = run->first_batch + b;
     tandem_status status = TANDEM_OK;
+    const int n_try = run->request->loss_scale > 0 ? 1 : MAX_HALVINGS;
     int is_lost = 1;
     *loss = NAN;
-    for (int k = 0; k < MAX_HALVINGS && is_lost && status == TANDEM_OK; k++) {
+    for (int k = 0; k < n_try && is_lost && status == TANDEM_OK; k++) {
         status = backend->executor_step(frozen->executor, index, loss, error);
         if (status == TANDEM_OK) is_lost = backend->executor_report(frozen->executor).skipped;
     }
@@ -345,6 +359,8 @@ static tandem_status estimate_fp32(estimating_run *run, int64_t point, tandem_er
     if (status == TANDEM_OK && run->estimate->optimizer == TANDEM_ADAMW)
         status = fill_metric(run, point, error);
     if (status != TANDEM_OK) return status;
+    for (int b = 0; b < 2 * n && run->request->fp32_loss; b++)
+        run->request->fp32_loss[run->point_index] += run->exact_loss[b] / (2 * n);
     if (run->request->is_curved) multiply_by_curvature(run);
     memset(run->gradient_sum, 0, (size_t)run->n_padded * sizeof *run->gradient_sum);
     for (int b = 0; b < 2 * n; b++)
@@ -497,7 +513,8 @@ static tandem_status for_cells_of_row(int *n_cell, estimating_run *run, int row,
     static const tandem_dtype amp_dtypes[TANDEM_N_AMP_DTYPE] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     tandem_status status = TANDEM_OK;
     if (run->request->plan_amp) {
-        const tandem_precision precision = estimate_plan_precision(plan_of_row(run, row), graph->n_op);
+        const tandem_precision precision =
+            estimate_plan_precision(plan_of_row(run, row), graph->n_op, &run->emulation);
         if (precision == TANDEM_PRECISION_FP32) return TANDEM_OK;
         ++*n_cell;
         return is_counted ? TANDEM_OK : estimate_cell_in_turn(run, row, precision, TANDEM_F32, error);

@@ -35,6 +35,9 @@ typedef struct estimate_request {
     /* [n_point × n_plan × n_replicate] with `plan`: how much higher the loss of a replicate's two batches is
      * within the rounding of the plan, in nats; the caller's. NULL: not wanted. */
     double *loss_rise;
+    double *
+        fp32_loss; /* [n_point] the loss in fp32, over a point's batches; the caller's. NULL: not wanted */
+    double loss_scale; /* of rows with gradients in f16; <= 0: dynamic */
     /* [n_point × n_replicate] the sum over all that is estimated of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's
      * own batches; the caller's. NULL: not wanted. One rank, not by a probe. */
     double *own_products;
@@ -59,9 +62,10 @@ tandem_status estimate_of_rank(tandem_estimate *estimate, training_rank *rank,
                                const tandem_workload *workload, const tandem_train_request *training,
                                const estimate_request *request, tandem_error *error);
 
-/* As which precision a whole plan counts: one of its own that rounds weights at random, where it has one,
- * else any of its own; fp32: the plan rounds nothing. plan: [n_op] */
-tandem_precision estimate_plan_precision(const tandem_precision *plan, int n_op);
+/* As which precision a whole plan counts: int8_full, where it rounds weights at random, in formats of the
+ * emulation; else fp8, which does not; fp32: the plan rounds nothing. plan: [n_op] */
+tandem_precision estimate_plan_precision(const tandem_precision *plan, int n_op,
+                                         const tandem_emulation *emulation);
 
 /* The gradients of a training point. By a probe: four a replicate. Else two a replicate, for fp32 and for
  * each cell: operators × their precisions × AMP dtypes; where a cell is estimated with wide ranges too, three

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/estimate/estimate.h"
+#include "runtime/listener.h"
 #include "runtime/process/process.h"
 #include "runtime/process/ranks.h"
 #include "tandem/advanced/predictor.h"
@@ -19,6 +20,7 @@ typedef struct plan_rows {
     tandem_dtype amp[TANDEM_MAX_CLASS];
     double *share;     /* [cells of tandem_estimate_cell] */
     double *loss_rise; /* [n_point × n_class × n_replicate] */
+    double fp32_loss[TANDEM_MAX_TRAINING_POINT];
 } plan_rows;
 
 static void close_plan_rows(plan_rows *rows)
@@ -37,17 +39,17 @@ static tandem_status refuse_exact_plan(const tandem_workload *workload, tandem_e
                             workload->graph[0]->model);
 }
 
-static tandem_status open_plan_rows(plan_rows *rows, const tandem_workload *workload, int n_replicate,
-                                    int n_point, tandem_error *error)
+static tandem_status open_plan_rows(plan_rows *rows, const tandem_workload *workload,
+                                    const estimate_request *asked, tandem_error *error)
 {
     const int n_class = workload->cluster.n_class, n_op = workload->graph[0]->n_op;
     const size_t n_cell = (size_t)n_class * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     const double samples = (double)tandem_cluster_samples(&workload->cluster, 1);
     int n_rounded = 0;
-    *rows =
-        (plan_rows){.plan = malloc((size_t)n_class * (size_t)n_op * sizeof *rows->plan),
-                    .share = calloc(n_cell, sizeof *rows->share),
-                    .loss_rise = calloc((size_t)(n_point * n_class * n_replicate), sizeof *rows->loss_rise)};
+    *rows = (plan_rows){.plan = malloc((size_t)n_class * (size_t)n_op * sizeof *rows->plan),
+                        .share = calloc(n_cell, sizeof *rows->share),
+                        .loss_rise = calloc((size_t)(asked->n_point * n_class * asked->n_replicate),
+                                            sizeof *rows->loss_rise)};
     if (!rows->plan || !rows->share || !rows->loss_rise) {
         close_plan_rows(rows);
         return tandem_no_memory(error, "for the plan of model %s", workload->graph[0]->model);
@@ -57,7 +59,7 @@ static tandem_status open_plan_rows(plan_rows *rows, const tandem_workload *work
         tandem_precision *const of_class = rows->plan + (size_t)c * (size_t)n_op;
         for (int i = 0; i < n_op; i++) of_class[i] = workload->plan->assignment.precision[c][i];
         rows->amp[c] = class->device.amp_dtype;
-        const tandem_precision precision = estimate_plan_precision(of_class, n_op);
+        const tandem_precision precision = estimate_plan_precision(of_class, n_op, &asked->emulation);
         if (precision == TANDEM_PRECISION_FP32) continue;
         n_rounded++;
         rows->share[tandem_estimate_cell(c, precision, TANDEM_F32)] =
@@ -68,7 +70,26 @@ static tandem_status open_plan_rows(plan_rows *rows, const tandem_workload *work
     return refuse_exact_plan(workload, error);
 }
 
-/* The training: on one CPU of this machine, at the batch of a rank of the plan's first class. */
+/* Of the classes that round, that with most samples in a step; the first of several. */
+static int class_to_estimate(const tandem_workload *planned)
+{
+    const int n_op = planned->graph[0]->n_op;
+    int found = 0;
+    int64_t most = 0;
+    for (int c = 0; c < planned->cluster.n_class; c++) {
+        const tandem_cluster_class *class = &planned->cluster.classes[c];
+        const int64_t samples = class->batch * class->n_rank;
+        int n_rounded = 0;
+        for (int i = 0; i < n_op; i++)
+            n_rounded += planned->plan->assignment.precision[c][i] != TANDEM_PRECISION_FP32;
+        if (n_rounded == 0 || samples <= most) continue;
+        most = samples;
+        found = c;
+    }
+    return found;
+}
+
+/* The training: on one CPU of this machine, at the batch of a rank of the class that rounds most samples. */
 static tandem_status open_fp32_workload(tandem_workload *fp32, const tandem_plan_estimate_request *request,
                                         const tandem_workload *planned, tandem_error *error)
 {
@@ -77,7 +98,8 @@ static tandem_status open_fp32_workload(tandem_workload *fp32, const tandem_plan
     if (status != TANDEM_OK) return status;
     const tandem_workload_request alone = {.model = planned->graph[0]->model,
                                            .cluster = strongest.name,
-                                           .batch = planned->cluster.classes[0].batch,
+                                           .batch =
+                                               planned->cluster.classes[class_to_estimate(planned)].batch,
                                            .seed = request->workload.seed};
     return tandem_workload_open(fp32, &alone, error);
 }
@@ -128,6 +150,8 @@ static tandem_status conclude(tandem_plan_estimate *to, const tandem_estimate *e
                                  .along = whole.samples.bias,
                                  .along_half = whole.samples.bias_half,
                                  .across = whole.across,
+                                 .across_half = whole.across_half,
+                                 .fp32_loss = rows->fp32_loss[estimate->n_point - 1],
                                  .loss_rise = whole.loss_rise,
                                  .loss_rise_half = whole.loss_rise_half,
                                  .stability = whole.stability};
@@ -146,7 +170,12 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     plan_rows rows = {0};
     tandem_status status = choose_estimated(&asked, request, error);
     if (status == TANDEM_OK) status = open_fp32_workload(&fp32, request, planned, error);
-    if (status == TANDEM_OK) status = open_plan_rows(&rows, planned, asked.n_replicate, asked.n_point, error);
+    if (status == TANDEM_OK) status = open_plan_rows(&rows, planned, &asked, error);
+    if (status == TANDEM_OK && planned->plan->step.scaling.window > 0)
+        runtime_note(&request->listener,
+                     "delayed scaling is estimated as current scaling; its errors are larger");
+    asked.fp32_loss = rows.fp32_loss;
+    asked.loss_scale = planned->loss_scale;
     asked.plan = rows.plan;
     asked.n_plan = planned->cluster.n_class;
     asked.plan_amp = rows.amp;
@@ -159,6 +188,9 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     training.init = request->init;
     if (status == TANDEM_OK) status = estimate_run(&estimate, &fp32, &training, &asked, error);
     if (status == TANDEM_OK) status = conclude(to, &estimate, &rows, planned, &fp32, error);
+    if (status == TANDEM_OK && request->workload.emulate)
+        (void)snprintf(to->formats, sizeof to->formats, "%s",
+                       *request->workload.emulate ? request->workload.emulate : "each dtype's own");
     tandem_estimate_close(&estimate);
     close_plan_rows(&rows);
     tandem_workload_close(&fp32);
@@ -176,8 +208,7 @@ static tandem_status check_before_estimating(const tandem_plan_estimate_request 
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "no data given. Use e.g. --data fashion-mnist (tandem list datasets)");
     if (status == TANDEM_OK) status = choose_estimated(&asked, request, error);
-    if (status == TANDEM_OK)
-        status = open_plan_rows(&rows, &planned, asked.n_replicate, asked.n_point, error);
+    if (status == TANDEM_OK) status = open_plan_rows(&rows, &planned, &asked, error);
     close_plan_rows(&rows);
     tandem_workload_close(&planned);
     return status;
@@ -220,7 +251,8 @@ unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate)
 {
     return (estimate->samples <= 1 ? 0u : TANDEM_BEYOND_SAMPLES) |
            (estimate->across > 0.1 ? TANDEM_BEYOND_MEAN_ERROR : 0u) |
-           (estimate->stability >= 1 && isfinite(estimate->loss_rise) ? 0u : TANDEM_BEYOND_STABILITY);
+           (estimate->stability >= 1 ? 0u : TANDEM_BEYOND_STABILITY) |
+           (isfinite(estimate->loss_rise) ? 0u : TANDEM_BEYOND_FINITE);
 }
 
 /* Ranks read a plan from a file. */

@@ -40,6 +40,7 @@ static void parts_of_a_plan(void **state)
     /* half of ½·(1 − 0.2) + (0.2 − 0.04), over ½·2 + 4 */
     assert_true(fabs(whole.samples.noise - 0.056) < 1e-12);
     assert_true(fabs(whole.across - 0.05) < 1e-12); /* half of 0.2, over 2 */
+    assert_true(whole.across_half < 1e-12);         /* all replicates are equal */
     assert_true(fabs(whole.stability - 1 / sqrt(3 * (0.056 + 0.002))) < 1e-12);
     assert_true(fabs(whole.loss_rise - 0.1) < 1e-12);
     assert_true(fabs(whole.loss_rise_half - 4.302653 * 0.05 / sqrt(3)) < 1e-6);

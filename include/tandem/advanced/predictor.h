@@ -402,7 +402,8 @@ double tandem_median(double *value, size_t n);
 typedef struct tandem_whole_plan {
     tandem_sensitivity_estimate samples; /* more samples to the same loss; its interval is that of sampling */
     double loss_rise, loss_rise_half;    /* nats, of the same batches within its rounding; half: 95 % */
-    double across; /* |E d|/|E g|: the mean error, in any direction; of several classes at most that */
+    /* |E d|/|E g|: the mean error, in any direction; of several classes at most that; half: 95 % */
+    double across, across_half;
     /* |g| of a step over √3 times the root mean square of its error: below 1 the rounding decides (Chmiel et
      * al., arXiv:2505.19115, 2025) */
     double stability;
