@@ -22,8 +22,8 @@ static double share_of_row(int *cell, const double *share, int row)
     return 0;
 }
 
-/* The mean over all pairs of what replicates have of pairs with others (sampled.c), without replicate left_out;
- * < 0: of all. */
+/* The mean over all pairs of what replicates have of pairs with others (sampled.c), without replicate
+ * left_out; < 0: of all. */
 static double mean_of_pairs(const double *of_replicate, int n, int left_out)
 {
     double mean = 0;
