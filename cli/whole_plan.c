@@ -123,8 +123,8 @@ static void print_samples(const char *label, const tandem_plan_estimate *e, cons
 void whole_plan_print_short(const tandem_plan_estimate *e)
 {
     char rest[10 * TANDEM_QUANTITY_TEXT];
-    (void)snprintf(rest, sizeof rest, " more samples; loss %s, mean error %s, stability %s", loss_rise_text(e).text,
-                   mean_error_text(e).text,
+    (void)snprintf(rest, sizeof rest, " more samples; loss %s, mean error %s, stability %s",
+                   loss_rise_text(e).text, mean_error_text(e).text,
                    isfinite(e->stability) ? tandem_quantity_plain(e->stability, 2).text : "without limit");
     print_samples("as a whole", e, rest);
     print_limits(e);
