@@ -64,6 +64,7 @@ judge() {
     local name=${1##*tests/} log=$2 code=$3 ms=$4 ok bad skip planned why='' n_reason
     read -r ok bad skip planned < <(count "$log")
     grep -E '^ *SKIP[: ]' "$log" >"$log.skips"
+    sed -n 's/^# left out: /    /p' "$log" >>"$work/left_out"
     n_reason=$(wc -l <"$log.skips")
     if [ -z "$planned" ] && [ $((ok + bad + skip)) = 0 ]; then
         if [ "$code" != 0 ]; then bad=1; elif [ "$n_reason" = 0 ]; then ok=1; fi
@@ -157,10 +158,11 @@ if [ -s "$work/skipped" ]; then
     echo "skipped:"
     sed 's/^/    /' "$work/skipped"
 fi
-if [ -n "${TEST_LEFT_OUT:-}" ]; then
+# shellcheck disable=SC2086 # words
+[ -z "${TEST_LEFT_OUT:-}" ] || printf '%s\n' $TEST_LEFT_OUT | sed 's/.*tests\//    /' >>"$work/left_out"
+if [ -s "$work/left_out" ]; then
     echo "left out (make test LONG=1 runs them, too, and more draws of others):"
-    # shellcheck disable=SC2086 # words
-    printf '%s\n' $TEST_LEFT_OUT | sed 's/.*tests\//    /'
+    cat "$work/left_out"
 fi
 if [ -s "$work/failures" ]; then
     echo "failed:"

@@ -66,6 +66,19 @@ tandem_status estimate_points_parse(int64_t point[TANDEM_MAX_TRAINING_POINT], in
                  : tandem_error_set(error, TANDEM_USAGE, "--at takes at least one training point, such as 0");
 }
 
+tandem_status estimate_choose_points(estimate_request *to, const char *at, int64_t steps, tandem_error *error)
+{
+    const int64_t early = steps / 2, late = steps * 9 / 10;
+    tandem_estimate kept = {0};
+    to->point[0] = early;
+    to->point[1] = late;
+    to->n_point = late > early ? 2 : 1;
+    tandem_status status = at ? estimate_points_parse(to->point, &to->n_point, at, steps, error) : TANDEM_OK;
+    if (status == TANDEM_OK) status = tandem_estimate_open(&kept, 1, to->n_point, to->n_replicate, error);
+    tandem_estimate_close(&kept);
+    return status;
+}
+
 /* --- Gradients ------------------------------------------------------------------------------------------ */
 
 tandem_status estimate_copy_gradient(float *gradient, const tandem_backend_api *backend,

@@ -8,6 +8,12 @@
 tandem_status estimate_points_parse(int64_t point[TANDEM_MAX_TRAINING_POINT], int *n_point, const char *text,
                                     int64_t steps, tandem_error *error);
 
+struct estimate_request;
+/* The points that `at` gives, NULL: 50 % and 90 % of the steps, as the weights as drawn say little of a
+ * training; refuses points and replicates that cannot be kept before the batches, not after. TANDEM_USAGE. */
+tandem_status estimate_choose_points(struct estimate_request *to, const char *at, int64_t steps,
+                                     tandem_error *error);
+
 typedef struct estimate_request {
     int64_t point[TANDEM_MAX_TRAINING_POINT]; /* ascending */
     int n_point, n_replicate;
@@ -35,8 +41,8 @@ typedef struct estimate_request {
     /* [n_point × n_plan × n_replicate] with `plan`: how much higher the loss of a replicate's two batches is
      * within the rounding of the plan, in nats; the caller's. NULL: not wanted. */
     double *loss_rise;
-    double *
-        fp32_loss; /* [n_point] the loss in fp32, over a point's batches; the caller's. NULL: not wanted */
+    double
+        *fp32_loss; /* [n_point] the loss in fp32, over a point's batches; the caller's. NULL: not wanted */
     double loss_scale; /* of rows with gradients in f16; <= 0: dynamic */
     /* [n_point × n_replicate] the sum over all that is estimated of ½(⟨g₁, d₁⟩ + ⟨g₂, d₂⟩), of a replicate's
      * own batches; the caller's. NULL: not wanted. One rank, not by a probe. */

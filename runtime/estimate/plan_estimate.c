@@ -70,19 +70,23 @@ static tandem_status open_plan_rows(plan_rows *rows, const tandem_workload *work
     return refuse_exact_plan(workload, error);
 }
 
+static int rounds(const tandem_workload *planned, int c)
+{
+    int n = 0;
+    for (int i = 0; i < planned->graph[0]->n_op; i++)
+        n += planned->plan->assignment.precision[c][i] != TANDEM_PRECISION_FP32;
+    return n > 0;
+}
+
 /* Of the classes that round, that with most samples in a step; the first of several. */
 static int class_to_estimate(const tandem_workload *planned)
 {
-    const int n_op = planned->graph[0]->n_op;
     int found = 0;
     int64_t most = 0;
     for (int c = 0; c < planned->cluster.n_class; c++) {
         const tandem_cluster_class *class = &planned->cluster.classes[c];
         const int64_t samples = class->batch * class->n_rank;
-        int n_rounded = 0;
-        for (int i = 0; i < n_op; i++)
-            n_rounded += planned->plan->assignment.precision[c][i] != TANDEM_PRECISION_FP32;
-        if (n_rounded == 0 || samples <= most) continue;
+        if (!rounds(planned, c) || samples <= most) continue;
         most = samples;
         found = c;
     }
@@ -104,23 +108,21 @@ static tandem_status open_fp32_workload(tandem_workload *fp32, const tandem_plan
     return tandem_workload_open(fp32, &alone, error);
 }
 
+static int64_t steps_before(const tandem_plan_estimate_request *request)
+{
+    return request->steps > 0 ? request->steps : STEPS;
+}
+
 /* The points, the replicates and the formats. */
 static tandem_status choose_estimated(estimate_request *to, const tandem_plan_estimate_request *request,
                                       tandem_error *error)
 {
-    const int64_t steps = request->steps > 0 ? request->steps : STEPS;
-    *to = (estimate_request){.n_replicate = request->n_replicate ? request->n_replicate : REPLICATES,
-                             .point = {steps / 2, steps * 9 / 10},
-                             .n_point = steps * 9 / 10 > steps / 2 ? 2 : 1};
-    tandem_status status =
-        request->at ? estimate_points_parse(to->point, &to->n_point, request->at, steps, error) : TANDEM_OK;
-    tandem_estimate kept = {0};
-    if (status == TANDEM_OK) status = tandem_estimate_open(&kept, 1, to->n_point, to->n_replicate, error);
-    tandem_estimate_close(&kept);
+    *to = (estimate_request){.n_replicate = request->n_replicate ? request->n_replicate : REPLICATES};
+    const tandem_status status = estimate_choose_points(to, request->at, steps_before(request), error);
     to->emulation = tandem_emulation_make(request->workload.seed);
-    if (status == TANDEM_OK && request->workload.emulate)
-        status = tandem_emulation_replace(&to->emulation, request->workload.emulate, error);
-    return status;
+    return status == TANDEM_OK && request->workload.emulate
+               ? tandem_emulation_replace(&to->emulation, request->workload.emulate, error)
+               : status;
 }
 
 /* --- Measuring ------------------------------------------------------------------------------------------ */
@@ -184,7 +186,7 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     training.workload.seed = request->workload.seed;
     training.listener = request->listener;
     training.data = request->data;
-    training.steps = request->steps > 0 ? request->steps : STEPS;
+    training.steps = steps_before(request);
     training.init = request->init;
     if (status == TANDEM_OK) status = estimate_run(&estimate, &fp32, &training, &asked, error);
     if (status == TANDEM_OK) status = conclude(to, &estimate, &rows, planned, &fp32, error);

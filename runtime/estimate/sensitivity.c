@@ -56,27 +56,14 @@ static int64_t steps_of(const tandem_sensitivity_request *request)
     return request->way == TANDEM_BY_STATISTICS ? BATCHES : STEPS;
 }
 
-/* The points that `at` gives, or 50 % and 90 % of the steps: the weights as drawn say little of a training.
- * Refuses what cannot be kept before the batches, not after. */
 static tandem_status choose_estimate(estimate_request *estimated, const tandem_sensitivity_request *request,
                                      const tandem_workload *workload, tandem_error *error)
 {
-    const int64_t steps = steps_of(request), early = steps / 2, late = steps * 9 / 10;
-    tandem_estimate kept = {0};
-    tandem_status status = TANDEM_OK;
     *estimated = request->way == TANDEM_BY_PROBE
                      ? estimate_request_probe(workload)
                      : (estimate_request){.n_replicate = REPLICATES, .has_wide_ranges = 1};
-    estimated->point[0] = early;
-    estimated->point[1] = late;
-    estimated->n_point = late > early ? 2 : 1;
-    if (request->at)
-        status = estimate_points_parse(estimated->point, &estimated->n_point, request->at, steps, error);
     if (request->n_replicate) estimated->n_replicate = request->n_replicate;
-    if (status == TANDEM_OK)
-        status = tandem_estimate_open(&kept, 1, estimated->n_point, estimated->n_replicate, error);
-    tandem_estimate_close(&kept);
-    return status;
+    return estimate_choose_points(estimated, request->at, steps_of(request), error);
 }
 
 /* --- Into the store ------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ transformations.attention"
 if [ -n "${TEST_LONG:-}" ]; then
     suites+=" $more"
 else
-    echo "# left out without TEST_LONG=1:" $more
+    for suite in $more; do echo "# left out: python/test_python.sh $suite"; done
 fi
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 TANDEM_BUILD=${TANDEM_BUILD:-build}
 why=
