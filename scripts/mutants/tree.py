@@ -7,6 +7,10 @@ import shutil
 import subprocess
 
 
+# Variables of an outer make, or of scripts/check.sh, that would change how a copy is built.
+NOT_INHERITED = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "WERROR", "SAN")
+
+
 class BuildFailed(Exception):
     """A command of the build failed; its text is the end of what it printed."""
 
@@ -25,6 +29,10 @@ def tracked_files(root):
 def read_bytes(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+def build_environment():
+    return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
 
 
 def hash_of(root, names):
@@ -47,7 +55,8 @@ class Tree:
 
     def make(self, *targets, jobs=1):
         done = subprocess.run(["make", "--no-print-directory", f"-j{jobs}", *self.variables, *targets], cwd=self.path,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+                              env=build_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False)
         if done.returncode != 0:
             raise BuildFailed(done.stdout[-2000:].decode(errors="replace"))
 
@@ -85,7 +94,8 @@ class Tree:
     def link_commands(self):
         """For each test program that make compiles and links in one command: that command."""
         shown = subprocess.run(["make", "-nB", "--no-print-directory", *self.variables, *self.targets], cwd=self.path,
-                               stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout.decode(errors="replace")
+                               env=build_environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                               check=True).stdout.decode(errors="replace")
         links = {}
         for line in re.sub(r"\\\n\s*", " ", shown).split("\n"):
             found = re.search(r" -o build/tests/(\S+) tests/(\S+)\.c ", line)
