@@ -45,6 +45,11 @@ unsigned tandem_op_precisions(const tandem_allocation_problem *problem, int c, i
 int tandem_allocation_allows(const tandem_allocation_problem *problem, int c,
                              const tandem_precision *precision);
 
+/* Writes a baseline's precisions into an open plan. TANDEM_NO_KERNEL: a device lacks one. */
+tandem_status tandem_baseline_assign(tandem_plan *plan, const tandem_graph *graph,
+                                     tandem_precision base_precision, const tandem_baseline *baseline,
+                                     tandem_error *error);
+
 static inline int64_t tandem_op_sensitivity(const tandem_allocation_problem *problem, int c, int op,
                                             tandem_precision precision)
 {

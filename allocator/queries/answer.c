@@ -139,7 +139,9 @@ static tandem_status split_and_ask(tandem_answer *answer, const tandem_allocatio
     for (int k = 0; k < 3 && status == TANDEM_OK; k++)
         if (of_split[k]->plan)
             status = tandem_goodput_find(&of_split[k]->goodput, answer->planner, of_split[k]->plan, error);
-    return status == TANDEM_OK ? describe_plan(answer, answer->planner, error) : status;
+    if (status == TANDEM_OK) status = describe_plan(answer, answer->planner, error);
+    if (status == TANDEM_OK) answer->split.both.goodput = answer->goodput; /* with the step in fp32 */
+    return status;
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */

@@ -19,6 +19,18 @@ static tandem_status find_lowered_classes(unsigned *lowered, const tandem_alloca
     return status;
 }
 
+tandem_status tandem_baseline_assign(tandem_plan *plan, const tandem_graph *graph,
+                                     tandem_precision base_precision, const tandem_baseline *baseline,
+                                     tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(plan, graph, c,
+                                     baseline->lowered >> c & 1 ? baseline->precision : base_precision,
+                                     error);
+    return status;
+}
+
 /* Overwrites `plan`. *found = 0: a device lacks the precision, or a cost is missing. */
 static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
                                              const tandem_allocation_problem *problem, tandem_plan *plan,
@@ -27,11 +39,10 @@ static tandem_status replay_uniform_baseline(tandem_baseline *out, int *found,
 {
     tandem_replay replay;
     tandem_error why = {0};
-    tandem_status status = TANDEM_OK;
+    const tandem_baseline tried = {.precision = precision, .lowered = lowered};
+    tandem_status status =
+        tandem_baseline_assign(plan, problem->graph, problem->base_precision, &tried, &why);
     *found = 0;
-    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(plan, problem->graph, c,
-                                     lowered >> c & 1 ? precision : problem->base_precision, &why);
     if (status == TANDEM_OK) {
         tandem_replayer_load(problem->replayer, &plan->assignment);
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);

@@ -150,9 +150,7 @@ tandem_status tandem_baseline_goodput(tandem_goodput *goodput, tandem_planner *p
     const tandem_precision base = tandem_planner_problem(planner)->base_precision;
     tandem_plan *uniform = NULL;
     tandem_status status = tandem_plan_open(&uniform, graph, &plan->cluster, baseline->name, error);
-    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(uniform, graph, c,
-                                     baseline->lowered >> c & 1 ? baseline->precision : base, error);
+    if (status == TANDEM_OK) status = tandem_baseline_assign(uniform, graph, base, baseline, error);
     if (status == TANDEM_OK) {
         uniform->step = plan->step;
         uniform->step_ns = baseline->step_ns;

@@ -392,10 +392,8 @@ static tandem_status take_baseline(objective_search *d, const tandem_baseline *b
 {
     tandem_plan *const plan = d->best_plan;
     tandem_allocation *a = &d->best;
-    tandem_status status = TANDEM_OK;
-    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(plan, problem->graph, c,
-                                     b->lowered >> c & 1 ? b->precision : problem->base_precision, error);
+    const tandem_status status =
+        tandem_baseline_assign(plan, problem->graph, problem->base_precision, b, error);
     if (status != TANDEM_OK) return status;
     const unsigned kept = a->keeps_base & ~b->lowered;
     a->step_ns = b->step_ns;

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int is_point_no_worse(const tandem_pareto_point *a, const tandem_pareto_point *b)
 {
@@ -63,6 +64,58 @@ static tandem_status add_plan_point(tandem_pareto_front *front, const tandem_pol
     return TANDEM_OK;
 }
 
+/* Adds a uniform plan that is listed beside the front: a policy may have missed it. */
+static tandem_status add_baseline_point(tandem_pareto_front *front, const tandem_baseline *baseline,
+                                        const tandem_policy *policy, const tandem_allocation_problem *problem,
+                                        const tandem_allocation *fastest, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    const int is_zero = baseline->sensitivity_bound == 0;
+    tandem_allocation a = {.step_ns = baseline->step_ns,
+                           .target_ns = baseline->step_ns,
+                           .fastest_ns = fastest->fastest_ns,
+                           .sensitivity_bound = baseline->sensitivity_bound,
+                           .keeps_base = fastest->keeps_base & ~baseline->lowered,
+                           .certificate = {.lower_bound = is_zero ? 0 : -1, .gap = is_zero ? 0 : NAN}};
+    tandem_status status = tandem_allocation_open_plan(&plan, problem, baseline->name, error);
+    if (status == TANDEM_OK)
+        status = tandem_baseline_assign(plan, problem->graph, problem->base_precision, baseline, error);
+    if (status != TANDEM_OK) {
+        tandem_plan_close(plan);
+        return status;
+    }
+    memcpy(a.peak_bytes, baseline->peak_bytes, sizeof a.peak_bytes);
+    (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
+    (void)snprintf(a.certificate.proof, sizeof a.certificate.proof, "%s", is_zero ? "zero" : "");
+    tandem_replayer_load(problem->replayer, &plan->assignment);
+    tandem_allocation_fill_plan(plan, problem, &a);
+    plan->objective = TANDEM_MINIMIZE_SENSITIVITY;
+    const tandem_pareto_point point = {
+        .target_ns = a.target_ns,
+        .step_ns = a.step_ns,
+        .sensitivity_bound = a.sensitivity_bound,
+        .lower_bound = a.certificate.lower_bound,
+        .peak_bytes = tandem_max_peak_bytes(a.peak_bytes, plan->cluster.n_class),
+        .plan = plan};
+    insert_pareto_point(front, &point);
+    return TANDEM_OK;
+}
+
+/* The fastest plan says which classes the baselines lower. */
+static tandem_status add_baselines(tandem_pareto_front *front, const tandem_policy *policy,
+                                   const tandem_allocation_problem *problem, tandem_error *error)
+{
+    const tandem_allocation fastest = {.fastest_ns = front->point[0].step_ns,
+                                       .keeps_base = front->point[0].plan->keeps_base};
+    tandem_status status =
+        tandem_baselines_find(front->baseline, &front->n_baseline, problem, front->point[0].plan, error);
+    front->replays += front->n_baseline;
+    for (int k = 0; k < front->n_baseline && status == TANDEM_OK; k++)
+        if (front->baseline[k].fits)
+            status = add_baseline_point(front, &front->baseline[k], policy, problem, &fastest, error);
+    return status;
+}
+
 static tandem_status find_pareto_points(tandem_pareto_front *front, const tandem_policy *policy,
                                         const tandem_allocation_problem *problem, int n_target,
                                         tandem_error *error)
@@ -71,8 +124,7 @@ static tandem_status find_pareto_points(tandem_pareto_front *front, const tandem
     tandem_status status = add_plan_point(front, policy, problem, 0, n_target, &base_ns, error);
     if (status != TANDEM_OK) return status;
     const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
-    /* the fastest plan says which classes are lowered */
-    status = tandem_baselines_find(front->baseline, &front->n_baseline, problem, front->point[0].plan, error);
+    status = add_baselines(front, policy, problem, error);
     for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
         const double part = (double)k / (n_target - 1);
         const int64_t target_ns = fastest_ns + (int64_t)llround((double)range_ns * part * part);
@@ -93,7 +145,7 @@ tandem_status tandem_pareto_front_open(tandem_pareto_front **out, const tandem_p
                                 policy->name);
     tandem_pareto_front *front = calloc(1, sizeof *front);
     tandem_status status = TANDEM_OK;
-    if (front) front->point = calloc((size_t)n_target + 1, sizeof *front->point);
+    if (front) front->point = calloc((size_t)n_target + TANDEM_N_PRECISION + 1, sizeof *front->point);
     if (!front || !front->point) status = tandem_no_memory(error, "for a Pareto front of %d plans", n_target);
     tandem_known_fastest known = {.is_known = 0};
     tandem_allocation_problem asked = *problem;

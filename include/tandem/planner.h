@@ -254,7 +254,7 @@ typedef struct tandem_batch_plan {
     int64_t batch[TANDEM_MAX_CLASS]; /* of a rank */
     tandem_plan *plan;               /* NULL: no plan at that split */
     tandem_allocation allocation;
-    tandem_goodput goodput; /* of an answer; fp32_samples_per_s is not known */
+    tandem_goodput goodput; /* of an answer; fp32_samples_per_s is known of `both` alone */
 } tandem_batch_plan;
 typedef struct tandem_batch_choice {
     tandem_batch_plan precision_alone; /* the most even split; precisions chosen */

@@ -340,9 +340,10 @@ run 0 advise --model "$model" --batch 4 --cluster "$weakest" --add "$weakest" --
 report "advise from what was measured says so" $?
 
 # --- Loss scales in plans: of themselves where gradients are in f16, and as asked for ---
-same_step() { # PLAN ARGUMENT…: replayed, and verified, as allocate printed it in `allocated`
+same_step() { # PLAN ARGUMENT…: replayed, and verified, as allocate printed it in `allocated`, beside fp32
     run 0 replay --plan "$@" --predict --json &&
         [ "$(field step_ns out)" = "$(field step_ns allocated | head -1)" ] &&
+        [ "$(field fp32_samples_per_s out)" = "$(field fp32_samples_per_s allocated | head -1)" ] &&
         run 0 allocate --verify "$@" --predict
 }
 run 0 sensitivity --model mlp --batch 4 --device "$weakest" --data data --steps 2

@@ -455,6 +455,43 @@ static void limits_that_contradict_each_other_are_refused(void **state)
     close_bench_answers(&b);
 }
 
+/* A policy that knows a single plan misses what stands beside its front as a baseline. */
+static void a_front_has_the_baselines_that_its_policy_missed(void **state)
+{
+    bench b;
+    tandem_pareto_front *front = NULL;
+    tandem_error error = {0};
+    tandem_policy one_plan = *policy_of("uniform");
+    int n_better = 0;
+    one_plan.ignores_target = 0;
+    open_bench_answers(&b);
+    b.problem.uniform = TANDEM_PRECISION_INT8;
+    require_ok(tandem_pareto_front_open(&front, &one_plan, &b.problem, 3, &error), &error);
+    for (int k = 0; k < front->n_baseline; k++) {
+        const tandem_baseline *baseline = &front->baseline[k];
+        int is_on_front = 0;
+        for (int i = 0; i < front->n_point; i++) {
+            const tandem_pareto_point *point = &front->point[i];
+            const int is_no_worse = point->step_ns <= baseline->step_ns &&
+                                    point->sensitivity_bound <= baseline->sensitivity_bound;
+            is_on_front |= is_no_worse;
+            n_better += point->step_ns == baseline->step_ns && baseline->precision != b.problem.uniform;
+        }
+        assert_true(is_on_front || !baseline->fits);
+    }
+    assert_true(n_better >= 1);
+    for (int i = 0; i < front->n_point; i++) {
+        tandem_replay replay;
+        const tandem_plan *plan = front->point[i].plan;
+        tandem_replayer_load(b.problem.replayer, &plan->assignment);
+        require_ok(tandem_replayer_run(b.problem.replayer, &replay, 0, &error), &error);
+        assert_int_equal(replay.step_ns, front->point[i].step_ns);
+        assert_true(plan->step_ns == front->point[i].step_ns);
+    }
+    tandem_pareto_front_close(front);
+    close_bench_answers(&b);
+}
+
 static void a_budget_below_everything_is_said(void **state)
 {
     bench b;
@@ -580,6 +617,7 @@ int main(void)
         cmocka_unit_test(the_batch_that_fits_is_the_largest),
         cmocka_unit_test(what_fits_lacks_nothing),
         cmocka_unit_test(limits_that_contradict_each_other_are_refused),
+        cmocka_unit_test(a_front_has_the_baselines_that_its_policy_missed),
         cmocka_unit_test(a_budget_below_everything_is_said),
         cmocka_unit_test(every_allocation_may_fail_answers),
     };
