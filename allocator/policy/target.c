@@ -306,7 +306,27 @@ static tandem_status lower_classes(target_finder *f, int n_class, unsigned pinne
     return status;
 }
 
-/* The fastest plans of one kind, from base. fastest[kind] stays without them where there are none; *why:
+/* Loads the plan that a kind begins with: base, and fp32 in the classes whose base the kind excludes. Returns 0
+ * where such a class is pinned, or has no plan of the kind at all. */
+static int load_first_plan(tandem_allocation_problem *of_kind, const tandem_plan *base, unsigned pinned)
+{
+    int is_base = 1;
+    tandem_replayer_load(of_kind->replayer, &base->assignment);
+    for (int c = 0; c < base->cluster.n_class; c++) {
+        if (tandem_allocation_allows(of_kind, c, base->assignment.precision[c])) continue;
+        if (pinned >> c & 1) return 0;
+        is_base = 0;
+        for (int i = 0; i < of_kind->graph->n_op; i++) {
+            if (!tandem_op_is_adjustable(&of_kind->graph->op[i])) continue;
+            if (!(tandem_op_precisions(of_kind, c, i) & 1u << TANDEM_PRECISION_FP32)) return 0;
+            tandem_replayer_set(of_kind->replayer, c, i, TANDEM_PRECISION_FP32);
+        }
+    }
+    if (!is_base) of_kind->base_precision = TANDEM_PRECISION_FP32; /* what an excluded precision becomes */
+    return 1;
+}
+
+/* The fastest plans of one kind. fastest[kind] stays without them where there are none; *why:
  * where memory is too small for them. */
 static tandem_status find_fastest_of_kind(target_finder *f, tandem_plan_kind kind, unsigned pinned,
                                           tandem_error *why, tandem_error *error)
@@ -316,10 +336,8 @@ static tandem_status find_fastest_of_kind(target_finder *f, tandem_plan_kind kin
     target_finder finder = {.problem = &of_kind, .base_plan = f->base_plan, .target = f->target};
     tandem_error refusal = {0};
     tandem_assignment *fastest = &f->target.fastest[kind];
-    if (!open_kind(&of_kind, kind, f->problem)) return TANDEM_OK;
-    for (int c = 0; c < n_class; c++)
-        if (!tandem_allocation_allows(&of_kind, c, f->base_plan->assignment.precision[c])) return TANDEM_OK;
-    tandem_replayer_load(of_kind.replayer, &f->base_plan->assignment);
+    if (!open_kind(&of_kind, kind, f->problem) || !load_first_plan(&of_kind, f->base_plan, pinned))
+        return TANDEM_OK;
     tandem_status status = lower_classes(&finder, n_class, pinned, &refusal);
     f->target.replays = finder.target.replays;
     if (status == TANDEM_INFEASIBLE) {

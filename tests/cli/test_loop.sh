@@ -86,6 +86,9 @@ report "allocate writes the same plan again, to standard output" $?
 run 0 allocate "${what[@]}" --policy uniform --uniform int8 --json &&
     [ "$(field plan out)" = '"uniform int8"' ]
 report "allocate gives the slower class one precision by policy uniform" $?
+run 0 allocate "${what[@]}" --policy qsync --slowdown 2% &&
+    grep -qE '^step .* allowed .* [(]slowdown 2[.0]*% of its initial setting[)]$' out
+report "allocate says whose fastest step qsync counts from" $?
 
 run 0 replay --plan plan.json --json --trace trace.json --operators && cp out replay.json &&
     [ "$(field step_ns replay.json)" = "$(field step_ns allocate.json | head -1)" ] &&

@@ -368,8 +368,8 @@ static void check_front(const costed_cluster *p, const char *policy, uint64_t se
                     seed);
     tandem_plan_close(plan);
     require_ok_seed(tandem_pareto_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
-    assert_true(front->n_point >= 2 && front->n_point <= 12);
-    assert_int_equal(front->point[0].step_ns, fastest.step_ns);
+    assert_true(front->n_point >= 2 && front->n_point <= 12 + front->n_baseline);
+    assert_true(front->point[0].step_ns <= fastest.step_ns); /* a uniform plan may be faster */
     if (strcmp(policy, "qsync") != 0) { /* which may be stuck on its way up; no limit forbids base */
         assert_true(front->point[front->n_point - 1].sensitivity_bound == 0);
         assert_true(front->point[front->n_point - 1].step_ns <= fastest.base_ns);
