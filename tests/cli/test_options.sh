@@ -26,9 +26,14 @@ while read -r command; do
 done <commands
 sort -u own.* >all
 # More than a thousand programs are started: whatever the shell does itself is no process more.
+every=4 # of all pairs of a command and an option, one in so many
+[ -z "${TEST_LONG:-}" ] || every=1
+[ $every = 1 ] || echo "# left out: three of four options that a command does not have"
+k=0
 while read -r command; do
     own=$'\n'$(<"own.$command")
     while read -r option; do
+        ((++k % every == 0)) || continue
         [[ $own != *$'\n'"$option"* ]] || continue # its own, or the beginning of one of those, which will do
         "$tandem" "$command" "$option" >out 2>err </dev/null
         got=$?

@@ -310,15 +310,32 @@ static void metrics_by_hand(void **state)
     assert_true(isnan(metrics_max_ulp(one, nan, 1, 24)));
 }
 
+/* Without TEST_LONG: the weakest device, the strongest here, and what most machines have. */
+static int is_left_out(const tandem_device *row)
+{
+    const tandem_device *weakest = NULL, *strongest = NULL;
+    for (int i = 0; i < tandem_device_count(); i++) {
+        const tandem_device *other = tandem_device_get(i);
+        if (tandem_device_is_described(other) || !tandem_device_is_present(other->name)) continue;
+        if (!weakest) weakest = other;
+        strongest = other;
+    }
+    return !test_is_long() && row != weakest && row != strongest && strcmp(row->name, "cpu:avx2") != 0;
+}
+
 int main(void)
 {
     struct CMUnitTest tests[2 + 32] = {cmocka_unit_test(metrics_by_hand),
                                        cmocka_unit_test(every_operator_has_a_case)};
     size_t n = 2;
-    for (int i = 0; i < tandem_device_count() && n < sizeof tests / sizeof tests[0]; i++)
-        if (!tandem_device_is_described(tandem_device_get(i)))
-            tests[n++] = (struct CMUnitTest){.name = tandem_device_get(i)->name,
-                                             .test_func = every_operator_on,
-                                             .initial_state = (void *)tandem_device_get(i)};
+    for (int i = 0; i < tandem_device_count() && n < sizeof tests / sizeof tests[0]; i++) {
+        const tandem_device *row = tandem_device_get(i);
+        if (tandem_device_is_described(row)) continue;
+        if (is_left_out(row))
+            printf("# left out: every operator on %s\n", row->name);
+        else
+            tests[n++] = (struct CMUnitTest){
+                .name = row->name, .test_func = every_operator_on, .initial_state = (void *)row};
+    }
     return _cmocka_run_group_tests("operators", tests, n, NULL, NULL);
 }
