@@ -249,7 +249,7 @@ tandem_status tandem_planner_open_workload(tandem_planner **planner, const tande
     tandem_request asked = *request;
     asked.step = workload->plan->step;
     asked.norm_is_given = !workload->scale_is_by_need;
-    if (workload->scale_is_by_need) asked.step.with_norm = 0; /* a step without f16, as all in fp32, has none */
+    if (workload->scale_is_by_need) asked.step.with_norm = 0; /* a step in fp32 has none */
     const tandem_status status = tandem_planner_open_for(planner, &asked, &workload->cluster,
                                                          (const tandem_graph *const *)workload->graph, error);
     if (status == TANDEM_OK) tandem_replayer_load((*planner)->problem.replayer, &workload->plan->assignment);

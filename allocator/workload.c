@@ -183,8 +183,7 @@ static void set_loss_scale(tandem_workload *workload, const tandem_workload_requ
     if (workload->loss_scale == 0 && !request->without_norm && is_needed) workload->loss_scale = -1;
     plan->step.with_norm = request->clip > 0 || workload->loss_scale != 0;
     workload->scale_is_by_need = request->loss_scale == 0 && request->clip == 0 && !request->without_norm &&
-                                 plan->scale_rule != TANDEM_SCALE_OF_ALL &&
-                                 plan->step.with_norm == is_needed;
+                                 plan->scale_rule != TANDEM_SCALE_OF_ALL && plan->step.with_norm == is_needed;
 }
 
 tandem_status tandem_workload_open(tandem_workload *workload, const tandem_workload_request *request,

@@ -306,8 +306,8 @@ static tandem_status lower_classes(target_finder *f, int n_class, unsigned pinne
     return status;
 }
 
-/* Loads the plan that a kind begins with: base, and fp32 in the classes whose base the kind excludes. Returns 0
- * where such a class is pinned, or has no plan of the kind at all. */
+/* Loads the plan that a kind begins with: base, and fp32 in the classes whose base the kind excludes. Returns
+ * 0 where such a class is pinned, or has no plan of the kind at all. */
 static int load_first_plan(tandem_allocation_problem *of_kind, const tandem_plan *base, unsigned pinned)
 {
     int is_base = 1;

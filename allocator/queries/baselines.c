@@ -25,9 +25,8 @@ tandem_status tandem_baseline_assign(tandem_plan *plan, const tandem_graph *grap
 {
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(plan, graph, c,
-                                     baseline->lowered >> c & 1 ? baseline->precision : base_precision,
-                                     error);
+        status = tandem_plan_uniform(
+            plan, graph, c, baseline->lowered >> c & 1 ? baseline->precision : base_precision, error);
     return status;
 }
 

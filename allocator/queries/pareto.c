@@ -90,13 +90,13 @@ static tandem_status add_baseline_point(tandem_pareto_front *front, const tandem
     tandem_replayer_load(problem->replayer, &plan->assignment);
     tandem_allocation_fill_plan(plan, problem, &a);
     plan->objective = TANDEM_MINIMIZE_SENSITIVITY;
-    const tandem_pareto_point point = {
-        .target_ns = a.target_ns,
-        .step_ns = a.step_ns,
-        .sensitivity_bound = a.sensitivity_bound,
-        .lower_bound = a.certificate.lower_bound,
-        .peak_bytes = tandem_max_peak_bytes(a.peak_bytes, plan->cluster.n_class),
-        .plan = plan};
+    const tandem_pareto_point point = {.target_ns = a.target_ns,
+                                       .step_ns = a.step_ns,
+                                       .sensitivity_bound = a.sensitivity_bound,
+                                       .lower_bound = a.certificate.lower_bound,
+                                       .peak_bytes =
+                                           tandem_max_peak_bytes(a.peak_bytes, plan->cluster.n_class),
+                                       .plan = plan};
     insert_pareto_point(front, &point);
     return TANDEM_OK;
 }

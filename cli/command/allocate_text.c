@@ -145,14 +145,14 @@ static void append_limits(char *text, size_t size, const allocate_context *a)
     const int has_sensitivity_limit =
         goal->objective == TANDEM_MINIMIZE_STEP ||
         (goal->objective == TANDEM_MINIMIZE_MEMORY && goal->max_sensitivity < INT64_MAX);
+    const char *of = strcmp(a->answer.plan->policy, "qsync") == 0 ? " of its initial setting" : "";
     if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY || goal->objective == TANDEM_MINIMIZE_MEMORY) {
         (void)tandem_append(text, size, "; %sallowed %s",
                             goal->objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
                             tandem_quantity_ns(a->answer.allocation.target_ns).text);
         if (!a->problem->target_ns)
             (void)tandem_append(text, size, " (slowdown %s%s)",
-                                tandem_quantity_ratio(a->problem->slowdown).text,
-                                strcmp(a->answer.plan->policy, "qsync") == 0 ? " of its initial setting" : "");
+                                tandem_quantity_ratio(a->problem->slowdown).text, of);
     }
     if (has_sensitivity_limit)
         (void)tandem_append(text, size, "; allowed sum %g%s", allocate_value(a, goal->max_sensitivity),

@@ -455,7 +455,7 @@ static void limits_that_contradict_each_other_are_refused(void **state)
     close_bench_answers(&b);
 }
 
-/* A policy that knows a single plan misses what stands beside its front as a baseline. */
+/* A policy that knows a single plan misses the baselines that are listed beside its front. */
 static void a_front_has_the_baselines_that_its_policy_missed(void **state)
 {
     bench b;

@@ -161,8 +161,8 @@ typedef struct tandem_pareto_front {
     int64_t replays;
 } tandem_pareto_front;
 
-/* tandem_pareto_front_open: the plans of `policy` for n_target steps from the fastest to that of base, and the
- * baselines that fit. Equal and dominated points are left out. Errors of tandem_allocate; TANDEM_USAGE:
+/* tandem_pareto_front_open: the plans of `policy` for n_target steps from the fastest to that of base, and
+ * the baselines that fit. Equal and dominated points are left out. Errors of tandem_allocate; TANDEM_USAGE:
  * n_target < 2, or the policy ignores targets. Cost: n_target allocations. */
 tandem_status tandem_pareto_front_open(tandem_pareto_front **front, const tandem_policy *policy,
                                        const tandem_allocation_problem *problem, int n_target,
