@@ -30,6 +30,7 @@ static json_t *loss_result_json(const tandem_loss_result *r, double at_most)
     json_object_set_new(json, "diverged", json_integer(t->n_diverged));
     json_object_set_new(json, "branches_known", json_integer(r->n_known));
     json_object_set_new(json, "branch_ns", json_integer(r->branch_ns));
+    json_object_set_new(json, "pair_ns", json_integer(r->pair_ns));
     json_object_set_new(json, "first_seed", json_integer((json_int_t)r->first_seed));
     json_object_set_new(json, "base_loss", cli_json_number(t->base_loss));
     json_object_set_new(json, "training", interval_json(&t->training));
@@ -73,7 +74,7 @@ static interval_text interval_of(const tandem_trial_interval *of, double factor,
 static void print_undecided(const tandem_loss_result *r)
 {
     const tandem_trial_result *t = &r->trial;
-    const int64_t left_ns = (t->pairs_needed - t->n_pair) * 2 * r->branch_ns;
+    const int64_t left_ns = (t->pairs_needed - t->n_pair) * r->pair_ns;
     if (isnan(t->extra.mean))
         answer_line("answer", "unknown: %s's loss does not fall over these steps", r->base);
     else if (t->pairs_needed < 0)

@@ -410,6 +410,7 @@ typedef struct tandem_loss_result {
     uint64_t first_seed;           /* of the first pair: a training with this seed is its branch */
     int n_known;                   /* branches that the store had */
     int64_t branch_ns;             /* what a branch took, the mean; 0 = the store had all */
+    int64_t pair_ns;               /* what a pair took: less than two branches where both trained at once */
     /* "" = trained on the plan's devices; else the device that emulated all of them */
     char emulated_on[TANDEM_DEVICE_NAME];
     tandem_trial_result trial;

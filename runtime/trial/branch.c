@@ -36,6 +36,7 @@ static tandem_train_request branch_request(const branch_source *source, branch_k
     train.evaluate_in = kind == BRANCH_PLAN && train.evaluate > 0 ? source->base : NULL;
     train.evaluate_in_plan = 1;
     train.allow_nan = 1;
+    train.listener = (tandem_listener){.context = NULL};
     return train;
 }
 
@@ -75,17 +76,53 @@ static tandem_status load_stored_branch(branch *out, tandem_branch_record *recor
     return TANDEM_OK;
 }
 
-static tandem_status keep_branch(const branch *of, tandem_branch_record *record, const char *path,
-                                 tandem_error *error)
+tandem_status branch_keep(const branch_task *task, tandem_error *error)
 {
     tandem_store *store = NULL;
-    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
+    tandem_branch_record record = task->record;
+    if (task->made.is_known) return TANDEM_OK;
+    tandem_status status = tandem_store_open(&store, task->train.store, TANDEM_STORE_WRITE, error);
     if (status != TANDEM_OK) return status;
-    record->held_out = of->held_out;
-    record->held_out_in_base = of->held_out_in_base;
-    status = tandem_store_put_branch(store, record, of->loss, error);
+    record.held_out = task->made.held_out;
+    record.held_out_in_base = task->made.held_out_in_base;
+    status = tandem_store_put_branch(store, &record, task->made.loss, error);
     tandem_store_close(store);
     return status;
+}
+
+tandem_status branch_open(branch_task *task, const branch_source *source, branch_kind kind, int pair,
+                          int64_t begin, tandem_error *error)
+{
+    branch_task opened = {.train = branch_request(source, kind, pair, begin),
+                          .record = {.n_step = source->request->train.steps},
+                          .made = {.held_out = NAN, .held_out_in_base = NAN}};
+    tandem_branch_record *record = &opened.record;
+    tandem_status status = tandem_workload_open(&opened.workload, &opened.train.workload, error);
+    if (status == TANDEM_OK)
+        status = hash_branch(&record->hash, source, &opened.train, &opened.workload, error);
+    if (status == TANDEM_OK) {
+        record->model = opened.workload.graph[0]->model;
+        record->graph_hash = opened.workload.graph[0]->hash;
+        status = load_stored_branch(&opened.made, record, opened.train.store, error);
+    }
+    if (status == TANDEM_OK)
+        *task = opened;
+    else
+        branch_close(&opened);
+    return status;
+}
+
+void branch_close(branch_task *task)
+{
+    branch_free(&task->made);
+    tandem_workload_close(&task->workload);
+    *task = (branch_task){.record = {.n_step = 0}};
+}
+
+void branch_free(branch *of)
+{
+    free(of->loss);
+    *of = (branch){0};
 }
 
 /* --- Training ------------------------------------------------------------------------------------------- */
@@ -99,17 +136,27 @@ static tandem_status diverge(branch *out, int64_t n_step, tandem_error *error)
     return TANDEM_OK;
 }
 
-static tandem_status train_branch(branch *out, const tandem_train_request *train, int64_t n_step,
-                                  tandem_error *error)
+static uint64_t sum_resident_bytes(const tandem_train_result *result)
+{
+    uint64_t sum = 0;
+    for (int r = 0; r < result->n_rank; r++)
+        if (result->rank[r].resident_bytes > 0) sum += (uint64_t)result->rank[r].resident_bytes;
+    return sum;
+}
+
+tandem_status branch_train(branch_task *task, const tandem_listener *listener, tandem_error *error)
 {
     tandem_train_result result = {.n_rank = 0};
     tandem_error why = {0};
+    branch *out = &task->made;
     const int64_t begin_ns = tandem_now_ns();
-    const tandem_status status = tandem_train(&result, train, &why);
+    if (out->is_known) return TANDEM_OK;
+    task->train.listener = *listener;
+    const tandem_status status = tandem_train(&result, &task->train, &why);
     out->took_ns = tandem_now_ns() - begin_ns;
     if (status == TANDEM_LIMIT_EXCEEDED) {
-        runtime_note(&train->listener, "%s", why.text);
-        return diverge(out, n_step, error);
+        runtime_note(listener, "%s", why.text);
+        return diverge(out, task->record.n_step, error);
     }
     if (status != TANDEM_OK) {
         if (error) *error = why;
@@ -118,40 +165,8 @@ static tandem_status train_branch(branch *out, const tandem_train_request *train
     out->loss = result.loss;
     result.loss = NULL;
     out->held_out = result.n_evaluation ? result.evaluation[result.n_evaluation - 1].loss : NAN;
-    out->held_out_in_base = train->evaluate_in ? result.in_precision.loss : NAN;
+    out->held_out_in_base = task->train.evaluate_in ? result.in_precision.loss : NAN;
+    out->largest_bytes = sum_resident_bytes(&result);
     tandem_train_result_free(&result);
     return TANDEM_OK;
-}
-
-tandem_status branch_run(branch *out, const branch_source *source, branch_kind kind, int pair, int64_t begin,
-                         const tandem_listener *listener, tandem_error *error)
-{
-    tandem_workload workload = {.loss_scale = 0};
-    branch made = {.held_out = NAN, .held_out_in_base = NAN};
-    tandem_train_request train = branch_request(source, kind, pair, begin);
-    tandem_branch_record record = {.n_step = source->request->train.steps};
-    train.listener = *listener;
-    tandem_status status = tandem_workload_open(&workload, &train.workload, error);
-    if (status == TANDEM_OK) status = hash_branch(&record.hash, source, &train, &workload, error);
-    if (status == TANDEM_OK) {
-        record.model = workload.graph[0]->model;
-        record.graph_hash = workload.graph[0]->hash;
-        status = load_stored_branch(&made, &record, train.store, error);
-    }
-    if (status == TANDEM_OK && !made.is_known) {
-        status = train_branch(&made, &train, record.n_step, error);
-        if (status == TANDEM_OK) status = keep_branch(&made, &record, train.store, error);
-    }
-    tandem_workload_close(&workload);
-    if (status == TANDEM_OK)
-        *out = made;
-    else
-        branch_free(&made);
-    return status;
-}
-
-void branch_free(branch *of)
-{
-    free(of->loss);
-    *of = (branch){0};
 }

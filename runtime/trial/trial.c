@@ -1,9 +1,11 @@
 /* trial.c: what a plan costs in loss and in samples, by pairs of trainings. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "runtime/process/process.h"
 #include "runtime/train/training_rank.h"
 #include "runtime/trial/branch.h"
@@ -23,8 +25,9 @@ typedef struct trial {
     tandem_loss_result out;
     /* progress */
     branch_kind kind;
-    int64_t trained_ns;
-    int n_trained;
+    int64_t trained_ns, pairs_ns; /* of branches, and of the pairs that trained any */
+    int n_trained, n_trained_pair;
+    uint64_t largest_bytes; /* of a pair, one branch after the other */
 } trial;
 
 static const char *trial_base(const tandem_loss_request *request)
@@ -163,9 +166,11 @@ static void close_trial(trial *t)
 static void show_trial_progress(void *context, int64_t left_ns, const char *text)
 {
     const trial *t = context;
-    const int n_left = 2 * (t->request->n_pair - t->n_pair) - (t->kind == BRANCH_PLAN) - 1;
-    const int64_t branch_ns = t->n_trained ? t->trained_ns / t->n_trained : 0;
-    runtime_progress(&t->request->train.listener, branch_ns ? left_ns + n_left * branch_ns : 0,
+    const int n_pair_left = t->request->n_pair - t->n_pair - 1;
+    const int64_t branch_ns = t->n_trained ? t->trained_ns / t->n_trained : 0,
+                  pair_ns = t->n_trained_pair ? t->pairs_ns / t->n_trained_pair : 2 * branch_ns;
+    const int64_t plan_ns = t->kind == BRANCH_BASE ? branch_ns : 0;
+    runtime_progress(&t->request->train.listener, pair_ns ? left_ns + plan_ns + n_pair_left * pair_ns : 0,
                      "pair %d of at most %d, %s: %s", t->n_pair + 1, t->request->n_pair,
                      t->kind == BRANCH_PLAN ? "plan" : "base", text);
 }
@@ -181,24 +186,118 @@ static void pass_note(void *context, const char *text)
 
 /* --- Pairs ---------------------------------------------------------------------------------------------- */
 
-static tandem_status run_pair(trial *t, tandem_error *error)
+/* What can be had without swapping, as Linux counts it; 0 = not known. */
+static uint64_t available_bytes(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1) kib = 0;
+    (void)fclose(file);
+    return (uint64_t)kib << 10;
+}
+
+/* Whether there are cores and memory for both branches at once. The first pair says what they take. */
+static int has_room_for_both(const trial *t, const branch_task *task)
+{
+    usable_cores cores;
+    const int n_rank = tandem_cluster_n_rank(&t->workload.cluster);
+    if (task[BRANCH_BASE].made.is_known || task[BRANCH_PLAN].made.is_known || !t->largest_bytes) return 0;
+    cores_read(&cores);
+    return cores.n >= 2 * n_rank && t->largest_bytes <= available_bytes() / 2;
+}
+
+typedef struct base_training {
+    branch_task *task;
+    tandem_listener listener;
+    tandem_status status;
+    tandem_error error;
+} base_training;
+
+static void *train_base(void *context)
+{
+    base_training *base = context;
+    base->status = branch_train(base->task, &base->listener, &base->error);
+    return NULL;
+}
+
+/* The base in a thread of its own, which says nothing: its notes were those of the first pair. */
+static tandem_status train_side_by_side(branch_task *task, const tandem_listener *listener,
+                                        tandem_error *error)
+{
+    base_training base = {.task = &task[BRANCH_BASE], .listener = {.cancel = listener->cancel}};
+    pthread_t thread;
+    const int has_thread = pthread_create(&thread, NULL, train_base, &base) == 0;
+    if (!has_thread) (void)train_base(&base);
+    const tandem_status status = branch_train(&task[BRANCH_PLAN], listener, error);
+    if (has_thread) (void)pthread_join(thread, NULL);
+    if (status != TANDEM_OK || base.status == TANDEM_OK) return status;
+    if (error) *error = base.error;
+    return base.status;
+}
+
+static tandem_status train_both(trial *t, branch_task *task, tandem_error *error)
 {
     const tandem_listener listener = {.context = t,
                                       .progress = show_trial_progress,
                                       .note = pass_note,
                                       .cancel = t->request->train.listener.cancel};
-    for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN; kind++) {
-        branch *of = &t->branch[kind][t->n_pair];
-        t->kind = (branch_kind)kind;
-        const tandem_status status =
-            branch_run(of, &t->source, t->kind, t->n_pair, t->begin, &listener, error);
-        if (status != TANDEM_OK) return status;
-        t->out.n_known += of->is_known;
-        t->n_trained += !of->is_known;
-        t->trained_ns += of->took_ns;
+    tandem_status status = TANDEM_OK;
+    if (has_room_for_both(t, task)) {
+        t->kind = BRANCH_PLAN;
+        return train_side_by_side(task, &listener, error);
     }
-    t->n_pair++;
-    return TANDEM_OK;
+    for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN && status == TANDEM_OK; kind++) {
+        t->kind = (branch_kind)kind;
+        status = branch_train(&task[kind], &listener, error);
+    }
+    return status;
+}
+
+/* Files what was trained, also where the other branch has failed. */
+static tandem_status keep_both(trial *t, branch_task *task, tandem_status trained, tandem_error *error)
+{
+    tandem_status status = trained;
+    uint64_t bytes = 0;
+    for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN; kind++) {
+        branch *made = &task[kind].made;
+        tandem_error why = {0};
+        const tandem_status kept = made->loss ? branch_keep(&task[kind], &why) : TANDEM_OK;
+        if (status == TANDEM_OK && kept != TANDEM_OK) {
+            status = kept;
+            if (error) *error = why;
+        }
+        t->out.n_known += made->is_known;
+        t->n_trained += made->loss && !made->is_known;
+        t->trained_ns += made->took_ns;
+        bytes += made->largest_bytes;
+        t->branch[kind][t->n_pair] = *made;
+        *made = (branch){.loss = NULL};
+    }
+    if (bytes > t->largest_bytes) t->largest_bytes = bytes;
+    return status;
+}
+
+static tandem_status run_pair(trial *t, tandem_error *error)
+{
+    branch_task task[2] = {{.record = {.n_step = 0}}};
+    const int64_t begin_ns = tandem_now_ns();
+    const int n_before = t->n_trained;
+    tandem_status status = TANDEM_OK;
+    for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN && status == TANDEM_OK; kind++)
+        status = branch_open(&task[kind], &t->source, (branch_kind)kind, t->n_pair, t->begin, error);
+    if (status == TANDEM_OK) {
+        status = train_both(t, task, error);
+        status = keep_both(t, task, status, error);
+    }
+    for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN; kind++) branch_close(&task[kind]);
+    if (t->n_trained > n_before) {
+        t->n_trained_pair++;
+        t->pairs_ns += tandem_now_ns() - begin_ns;
+    }
+    if (status == TANDEM_OK) t->n_pair++;
+    return status;
 }
 
 static tandem_status judge_pairs(trial *t, tandem_error *error)
@@ -260,6 +359,7 @@ static void put_result(trial *t)
     t->out.begin = t->begin;
     t->out.first_seed = branch_seed(t->request->train.workload.seed, 0);
     t->out.branch_ns = t->n_trained ? t->trained_ns / t->n_trained : 0;
+    t->out.pair_ns = t->n_trained_pair ? t->pairs_ns / t->n_trained_pair : 0;
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */

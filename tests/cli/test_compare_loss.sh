@@ -68,8 +68,22 @@ report "a branch is the run of tandem train with its seed" $?
 
 measure 0 "${small[@]}" --uniform int8_full --repetitions 4 --json &&
     [ "$(field branches_known out)" = 8 ] && [ "$(field branch_ns out)" = 0 ] &&
-    diff <(grep -v branch first) <(grep -v branch out)
+    diff <(grep -vE 'branch|pair_ns' first) <(grep -vE 'branch|pair_ns' out)
 report "asked again, nothing is trained, and the answer is the same" $?
+
+# With one core the branches of a pair train one after the other, else beside each other.
+losses() { # STORE
+    python3 -c 'import sqlite3, sys
+losses = "SELECT b.hash, l.step, l.loss FROM branch b JOIN branch_loss l ON l.branch = b.id ORDER BY 1, 2"
+for row in sqlite3.connect(sys.argv[1]).execute(losses): print(*row)' "$1"
+}
+core=$(python3 -c 'import os; print(min(os.sched_getaffinity(0)))')
+measure 0 "${small[@]}" --uniform int8_full --repetitions 3 --json --db beside.db && cp out beside &&
+    taskset -c "$core" "$tandem" compare --measure-loss "${small[@]}" --uniform int8_full --repetitions 3 \
+        --json --db alone.db -q >out 2>err && losses beside.db >beside.loss && losses alone.db >alone.loss &&
+    [ "$(wc -l <alone.loss)" = 120 ] && diff beside.loss alone.loss >>err &&
+    diff <(grep -vE '"command"|_ns"' beside) <(grep -vE '"command"|_ns"' out) >>err
+report "branches beside each other have the losses of branches one after the other" $?
 
 # --- The question ---
 measure 0 "${small[@]}" --uniform int8 --steps 80 --lr 0.001 --repetitions 4 --at-most 100000% --json &&
