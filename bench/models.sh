@@ -84,13 +84,37 @@ run_unseen_model() { # ROUND MODEL BATCH
 print_unseen_errors() {
     echo "24 cases, list $(echo "$unseen_models ${unseen_plans[*]}" | sha256sum | cut -c 1-12)," \
         "$strong + $weak, $steps steps, median of $rounds rounds, in percent:"
-    awk -F'\t' '
+    awk -F'\t' -v rounds="$rounds" '
         function median(list, n, v, i, j, t) {
             n = split(list, v, " ")
             for (i = 1; i < n; i++)
                 for (j = i + 1; j <= n; j++)
                     if (v[j] + 0 < v[i] + 0) { t = v[i]; v[i] = v[j]; v[j] = t }
             return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
+        }
+        # What rounds of one case differ by is noise: how bad a prediction without any error would look.
+        function print_noise(i, j, k, m, v, mean, pool, n_pool, worst, list, of) {
+            for (i = 1; i <= n; i++) {
+                m = split(speed[order[i]], v, " "); mean = 0
+                for (j = 1; j <= m; j++) mean += v[j] / m
+                for (j = 1; j <= m && m > 1; j++) pool[++n_pool] = (v[j] - mean) * sqrt(m / (m - 1))
+            }
+            if (!n_pool) return
+            srand(1)
+            for (k = 1; k <= 2000; k++) {
+                worst = 0
+                for (i = 1; i <= n; i++) {
+                    list = ""
+                    for (j = 1; j <= rounds; j++) list = list " " pool[1 + int(rand() * n_pool)]
+                    m = median(list); if (m < 0) m = -m
+                    if (m > worst) worst = m
+                }
+                of[k] = worst; n_within += worst <= 5
+            }
+            list = ""
+            for (k = 1; k <= 2000; k += 10) list = list " " of[k]
+            printf "an errorless prediction with these differences between rounds: worst %.1f, " \
+                "at most 5 in %.1f %% of runs\n", median(list), n_within / 20
         }
         { k = $2 "\t" $3
           if (!(k in plain)) order[++n] = k
@@ -109,6 +133,7 @@ print_unseen_errors() {
             for (i = 1; i <= 2; i++)
                 printf "%s: signed mean %+.2f, absolute %.2f, worst %.1f\n",
                     i == 1 ? "plain" : "at the speed of the run", signed[i] / n, absolute[i] / n, worst[i]
+            print_noise()
             mean = signed[2] / n
             is_good = mean >= -1 && mean <= 1 && absolute[2] / n <= 2 && worst[2] <= 5
             print "allowed at the speed of the run: signed mean 1, absolute 2, worst 5: " \
