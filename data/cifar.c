@@ -136,11 +136,7 @@ static tandem_status read_cifar_file(cifar_images *images, const char *path, int
 {
     tandem_data_file file = {0};
     int64_t n = 0, before = images->part[test].n;
-    tandem_status status = tandem_data_file_read(&file, path, images->left, error);
-    if (status == TANDEM_OK && file.cut_short)
-        status = tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "%s is cut short: its gzip stream breaks off after %zu bytes. Fetch it again.", path, file.n);
+    tandem_status status = tandem_data_file_read_whole(&file, path, images->left, error);
     if (status == TANDEM_OK) status = tandem_cifar_count(&n, images->kind, file.bytes, file.n, path, error);
     if (status == TANDEM_OK) status = grow_cifar_part(images, test, before + n, error);
     if (status == TANDEM_OK) {

@@ -127,6 +127,22 @@ out:
     return status;
 }
 
+tandem_status tandem_data_file_read_whole(tandem_data_file *file, const char *path, size_t limit,
+                                          tandem_error *error)
+{
+    tandem_data_file result = {0};
+    tandem_status status = tandem_data_file_read(&result, path, limit, error);
+    if (status == TANDEM_OK && result.cut_short) {
+        status = tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "%s is cut short: its gzip stream breaks off after %zu bytes. Fetch it again.", path, result.n);
+        free(result.bytes);
+    } else if (status == TANDEM_OK) {
+        *file = result;
+    }
+    return status;
+}
+
 /* The descriptor may be closed after it: the pages stay mapped. */
 static tandem_status map_descriptor(tandem_mapped_file *file, int fd, const char *path, tandem_error *error)
 {

@@ -23,6 +23,10 @@ typedef struct tandem_data_file {
 tandem_status tandem_data_file_read(tandem_data_file *file, const char *path, size_t limit,
                                     tandem_error *error);
 
+/* The same, where a gzip stream that ends early is TANDEM_MALFORMED, too. */
+tandem_status tandem_data_file_read_whole(tandem_data_file *file, const char *path, size_t limit,
+                                          tandem_error *error);
+
 /* A whole file as it lies on the disk, read-only: the system reads its pages when they are used, and may drop
  * them again. Processes that map the same file share its pages. A file that becomes shorter meanwhile ends
  * the process that reads beyond its end (SIGBUS). */

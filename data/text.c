@@ -58,14 +58,8 @@ tandem_status tandem_text_from_bytes(tandem_data *data, int length, uint8_t *byt
 tandem_status tandem_text_open(tandem_data *data, const char *path, int length, tandem_error *error)
 {
     tandem_data_file file = {0};
-    tandem_status status = tandem_data_file_read(&file, path, TANDEM_DATA_FILE_LIMIT, error);
-    if (status != TANDEM_OK) return status;
-    if (file.cut_short)
-        status = tandem_error_set(error, TANDEM_MALFORMED,
-                                  "%s is cut short: its gzip stream breaks off after %zu bytes of text.",
-                                  path, file.n);
-    else
-        status = tandem_text_from_bytes(data, length, file.bytes, file.n, path, error);
+    tandem_status status = tandem_data_file_read_whole(&file, path, TANDEM_DATA_FILE_LIMIT, error);
+    if (status == TANDEM_OK) status = tandem_text_from_bytes(data, length, file.bytes, file.n, path, error);
     if (status != TANDEM_OK) free(file.bytes);
     return status;
 }

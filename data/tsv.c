@@ -263,11 +263,7 @@ tandem_status tandem_tsv_from_bytes(tandem_data *data, int length, const uint8_t
 tandem_status tandem_tsv_open(tandem_data *data, const char *path, int length, tandem_error *error)
 {
     tandem_data_file file = {0};
-    tandem_status status = tandem_data_file_read(&file, path, TANDEM_DATA_FILE_LIMIT, error);
-    if (status == TANDEM_OK && file.cut_short)
-        status = tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "%s is cut short: its gzip stream breaks off after %zu bytes. Fetch it again.", path, file.n);
+    tandem_status status = tandem_data_file_read_whole(&file, path, TANDEM_DATA_FILE_LIMIT, error);
     if (status == TANDEM_OK) status = tandem_tsv_from_bytes(data, length, file.bytes, file.n, path, error);
     free(file.bytes);
     return status;

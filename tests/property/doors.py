@@ -22,6 +22,9 @@ PROOF_WORK = 5000000  # as Slurm's plug-in has it; no proof here takes that long
 # What an answer is beside its plan's file. The program prints nine digits of a real.
 SAME = ("step_ns", "target_ns", "peak_bytes", "sensitivity", "sensitivity_low", "sensitivity_high", "goodput",
         "sensitivity_bound", "lower_bound", "gap", "proof")  # fmt: skip
+# of `tandem allocate`, and of a replay of its plan
+REPLAYED = ("step_ns", "samples_per_s", "sensitivity", "sensitivity_low", "sensitivity_high",
+            "fp32_goodput_samples_per_s", "fp32_samples_per_s")  # fmt: skip
 
 
 class Question:
@@ -166,9 +169,20 @@ def ask_program(doors, question):
     if "both" in said:
         said = {**said, **said["both"]}
     said["goodput"] = said["fp32_goodput_samples_per_s"]
+    check_replay(doors, question, said, plan)
     with open(plan, encoding="utf-8") as file:
         text = plan_of_text(file.read())
     return answer_of(with_plan(said, json.loads(text)), text)
+
+
+def check_replay(doors, question, said, plan):
+    """A replay of the plan's file says the same of it, and of its ranks in fp32."""
+    argv = [os.path.join(doors.build, "tandem"), "replay", "--plan", plan, "--db", doors.store, "-q", "--json"]
+    code, out, error = run(argv + (["--predict"] if question.is_described else []))
+    replayed = json.loads(out) if code == 0 else {}
+    for name in REPLAYED:
+        if replayed.get(name) != said.get(name):
+            doors.complaints.append(f"{name}: allocate says {said.get(name)}, replay {replayed.get(name)} {error}")
 
 
 def with_plan(said, plan):
@@ -241,7 +255,7 @@ class Doors:
 
     def __init__(self, build, folder):
         self.build, self.folder, self.store = build, folder, os.path.join(folder, "doors.db")
-        self.package, self.why_not = None, {}
+        self.package, self.why_not, self.complaints = None, {}, []
         if any(word in os.path.basename(build) for word in ("address", "thread")):
             self.why_not["python"] = "a sanitizer is not in the Python that loads the libraries"
             return
@@ -285,6 +299,8 @@ def compare(doors, question):
             if name == "plan" and a and b:
                 a, b = next(((x, y) for x, y in zip(a.splitlines(), b.splitlines()) if x != y), ("", ""))
             lines.append(f"{name}: {first} says {a}, {door} says {b}")
+    lines += doors.complaints
+    doors.complaints.clear()
     code = said[first].get("code", 0)
     if code != question.expected:
         lines.append(f"exit code {code}, expected {question.expected}: {said[first].get('error')}")
