@@ -182,6 +182,7 @@ tandem_status cli_train_request(tandem_train_request *request, const cli_options
                                 tandem_error *error);
 /* The same of options that were checked: their workload is open. */
 tandem_train_request cli_training(const cli_options *options);
+tandem_training_options cli_training_options(const cli_options *options);
 /* Shows progress and notes as the options say; it borrows them. */
 tandem_listener cli_listener(const cli_options *options);
 /* Opens the workload of the options. */

@@ -62,6 +62,18 @@ tandem_listener cli_listener(const cli_options *options)
                              .note = options->quiet ? NULL : show_note};
 }
 
+tandem_training_options cli_training_options(const cli_options *options)
+{
+    return (tandem_training_options){.rate = options->rate,
+                                     .decay = options->decay,
+                                     .momentum = options->momentum,
+                                     .betas = options->betas,
+                                     .no_decay = options->no_decay,
+                                     .schedule = options->schedule,
+                                     .warmup = options->warmup,
+                                     .label_smoothing = options->label_smoothing};
+}
+
 tandem_status cli_train_request(tandem_train_request *request, const cli_options *options,
                                 tandem_error *error)
 {
@@ -82,14 +94,7 @@ tandem_status cli_train_request(tandem_train_request *request, const cli_options
                                       .data_seed = options->data_seed,
                                       .rounding_seed = options->rounding_seed,
                                       .error_scale = options->error_scale,
-                                      .rate = options->rate,
-                                      .decay = options->decay,
-                                      .momentum = options->momentum,
-                                      .betas = options->betas,
-                                      .no_decay = options->no_decay,
-                                      .schedule = options->schedule,
-                                      .warmup = options->warmup,
-                                      .label_smoothing = options->label_smoothing,
+                                      .training = cli_training_options(options),
                                       .allow_nan = options->allow_nan,
                                       .reestimate = cli_option_given(options, OPTION_REESTIMATE),
                                       .reestimate_every = options->reestimate,

@@ -105,7 +105,9 @@ static tandem_status make_sensitivity_request(tandem_sensitivity_request *reques
         .steps = options->steps < 0 ? 0 : options->steps,
         .at = options->at,
         .n_replicate = (int)(n > TANDEM_MAX_REPLICATE ? TANDEM_MAX_REPLICATE + 1 : n),
-        .init = options->init};
+        .init = options->init,
+        .has_training = 1,
+        .training = cli_training_options(options)};
     return cli_workload_request(&request->workload, options, error);
 }
 
@@ -128,10 +130,12 @@ static int run_sensitivity(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_SET,     OPTION_LOSS,    OPTION_DATA,        OPTION_DEVICE,
-                              OPTION_BATCH, OPTION_STEPS,   OPTION_SEED,    OPTION_AT,          OPTION_BY,
-                              OPTION_PLAN,  OPTION_UNIFORM, OPTION_EMULATE, OPTION_REPETITIONS, OPTION_INIT,
-                              OPTION_DB,    OPTION_QUIET,   OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,           OPTION_SET,         OPTION_LOSS,  OPTION_DATA,     OPTION_DEVICE, OPTION_BATCH,
+    OPTION_STEPS,           OPTION_SEED,        OPTION_AT,    OPTION_BY,       OPTION_PLAN,   OPTION_UNIFORM,
+    OPTION_EMULATE,         OPTION_REPETITIONS, OPTION_INIT,  OPTION_DB,       OPTION_QUIET,  OPTION_RATE,
+    OPTION_SCHEDULE,        OPTION_WARMUP,      OPTION_DECAY, OPTION_MOMENTUM, OPTION_BETAS,  OPTION_NO_DECAY,
+    OPTION_LABEL_SMOOTHING, OPTION_END};
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",
@@ -154,6 +158,7 @@ const cli_command command_sensitivity = {
         "and qsync.\n"
         "It holds for all devices. --device [the strongest one here] only computes it; an estimate needs a "
         "CPU,\nand --by statistics any device.\n"
+        "--lr, --schedule and the like describe your training; without them it is the model's own.\n"
         "With --plan or --uniform all operators are rounded at once: what they add up to, the loss within "
         "their rounding,\nand whether a training is to be trusted. This is printed, and not stored.",
     .run = run_sensitivity,

@@ -30,7 +30,9 @@ int cli_estimate_plan(const cli_options *given)
         .steps = options.steps < 0 ? 0 : options.steps,
         .at = options.at,
         .n_replicate = (int)(n > TANDEM_MAX_REPLICATE ? TANDEM_MAX_REPLICATE + 1 : n),
-        .init = options.init};
+        .init = options.init,
+        .has_training = 1,
+        .training = cli_training_options(&options)};
     tandem_status status = check_plan_options(&options, &error);
     if (status == TANDEM_OK) status = cli_workload_request(&request.workload, &options, &error);
     if (status == TANDEM_OK) status = tandem_plan_estimate_measure(&estimate, &request, &error);

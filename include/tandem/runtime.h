@@ -32,6 +32,18 @@ typedef struct tandem_rank_place {
 
 /* --- Train ---------------------------------------------------------------------------------------------- */
 
+/* How weights are updated; < 0 or NULL = as the model's optimizer has it. */
+typedef struct tandem_training_options {
+    double rate, decay, momentum;
+    const char *betas;      /* "0.9,0.999" */
+    const char *no_decay;   /* names of parameters without weight decay, "*.bias,pos*" */
+    const char *schedule;   /* "constant", "cosine", "linear", "step"; NULL = constant */
+    int64_t warmup;         /* steps */
+    double label_smoothing; /* 0 = none */
+} tandem_training_options;
+/* Those of the model. */
+tandem_training_options tandem_training_options_default(void);
+
 /* All ranks of a run must agree in what decides its numbers; the first difference is TANDEM_USAGE. */
 typedef struct tandem_train_request {
     tandem_workload_request workload; /* its seed draws weights, sample order and rounding, too */
@@ -49,15 +61,9 @@ typedef struct tandem_train_request {
     uint64_t bucket_bytes;    /* of gradients that are reduced together; 0 = 25 MiB */
     int has_data_seed, has_rounding_seed; /* 1: the next two replace workload.seed */
     uint64_t data_seed, rounding_seed;
-    double error_scale; /* emulated errors are multiplied by it [1] */
-    /* of the optimizer; < 0 or NULL = as the model's has it */
-    double rate, decay, momentum;
-    const char *betas;      /* "0.9,0.999" */
-    const char *no_decay;   /* names of parameters without weight decay, "*.bias,pos*" */
-    const char *schedule;   /* "constant", "cosine", "linear", "step"; NULL = constant */
-    int64_t warmup;         /* steps */
-    double label_smoothing; /* 0 = none */
-    int allow_nan;          /* 1: a loss that is not finite ends nothing */
+    double error_scale;               /* emulated errors are multiplied by it [1] */
+    tandem_training_options training; /* [of the model] */
+    int allow_nan;                    /* 1: a loss that is not finite ends nothing */
     /* 1: sensitivities are estimated again every reestimate_every steps (0 = as few as keep that under 1 % of
      * the run), and the plan follows: it needs at most max_sensitivity more samples, a share; < 0 = the
      * least time to the same loss */
@@ -198,6 +204,8 @@ typedef struct tandem_sensitivity_request {
     const char *at;   /* training points, "0,10%,200"; NULL = 50 % and 90 % of the steps */
     int n_replicate;  /* 0 = as many as the way needs */
     const char *init; /* weights to begin with; NULL = drawn by the seed */
+    int has_training; /* 1: training replaces the model's in the fp32 training */
+    tandem_training_options training;
 } tandem_sensitivity_request;
 
 enum { TANDEM_MAX_POINT = 8, TANDEM_MAX_METHOD = 8 };
@@ -243,6 +251,8 @@ typedef struct tandem_plan_estimate_request {
     const char *at;   /* training points, "0,10%,200"; NULL = 50 % and 90 % of the steps */
     int n_replicate;  /* pairs of batches at each training point; 0 = 16 */
     const char *init; /* weights to begin with; NULL = drawn by the seed */
+    int has_training; /* 1: training replaces the model's in the fp32 training */
+    tandem_training_options training;
 } tandem_plan_estimate_request;
 
 /* Shares: 0.01 is 1 %. low to high, and value ± half: 95 % intervals of sampling. NaN = not known. */

@@ -251,7 +251,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const estimat
         .seed = training->workload.seed,
         .weight = run->weight,
         .data_seed = has_data_seed ? &training->data_seed : NULL,
-        .label_smoothing = (float)training->label_smoothing,
+        .label_smoothing = (float)training->training.label_smoothing,
         .emulation = is_emulated ? &run->emulation : NULL,
         .hold_weights = 1,
         .lender = run->request->by_probe ? run->rank->executor : NULL,

@@ -188,6 +188,7 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     training.data = request->data;
     training.steps = steps_before(request);
     training.init = request->init;
+    if (request->has_training) training.training = request->training;
     if (status == TANDEM_OK) status = estimate_run(&estimate, &fp32, &training, &asked, error);
     if (status == TANDEM_OK) status = conclude(to, &estimate, &rows, planned, &fp32, error);
     if (status == TANDEM_OK && request->workload.emulate)
@@ -225,6 +226,7 @@ static void pack_plan_estimate_request(packet *p, void *of)
     workload_request_pack(p, &request->workload);
     const char **const text[] = {&request->data, &request->at, &request->init};
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
+    training_options_pack(p, &request->training);
 }
 
 static tandem_status run_plan_estimate_verb(packet *answer, void *of, const tandem_rank_place *place,

@@ -216,6 +216,7 @@ static tandem_train_request training_of(const tandem_sensitivity_request *reques
     training.data = request->data;
     training.steps = steps;
     training.init = request->init;
+    if (request->has_training) training.training = request->training;
     return training;
 }
 
@@ -291,6 +292,7 @@ static void pack_sensitivity_request(packet *p, void *of)
     workload_request_pack(p, &request->workload);
     const char **const text[] = {&request->store, &request->data, &request->at, &request->init};
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
+    training_options_pack(p, &request->training);
 }
 
 static void pack_sensitivity_result(packet *p, tandem_sensitivity_result *result)

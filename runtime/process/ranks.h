@@ -18,6 +18,7 @@ typedef struct rank_verb {
 extern const rank_verb train_verb, sensitivity_verb, plan_estimate_verb, profile_verb;
 /* The texts of a workload, whose other members are packed with the request that has it. */
 void workload_request_pack(packet *p, tandem_workload_request *request);
+void training_options_pack(packet *p, tandem_training_options *options);
 
 /* ranks_run: starts n_rank processes of tandem-rank, each on a core of its own, and waits for them. The
  * caller releases the answer, which is empty on error. TANDEM_MISSING: there is no tandem-rank. TANDEM_IO:

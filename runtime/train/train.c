@@ -676,15 +676,22 @@ void workload_request_pack(packet *p, tandem_workload_request *request)
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
 }
 
+void training_options_pack(packet *p, tandem_training_options *options)
+{
+    packet_text(p, &options->betas);
+    packet_text(p, &options->no_decay);
+    packet_text(p, &options->schedule);
+}
+
 static void pack_train_request(packet *p, void *of)
 {
     tandem_train_request *request = of;
     packet_value(p, request, sizeof *request);
-    const char **const text[] = {&request->store,    &request->data,       &request->betas,
-                                 &request->no_decay, &request->schedule,   &request->trace,
-                                 &request->log,      &request->checkpoint, &request->exported,
-                                 &request->resume,   &request->init,       &request->evaluate_in};
+    const char **const text[] = {&request->store,  &request->data,       &request->trace,
+                                 &request->log,    &request->checkpoint, &request->exported,
+                                 &request->resume, &request->init,       &request->evaluate_in};
     workload_request_pack(p, &request->workload);
+    training_options_pack(p, &request->training);
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);
     packet_borrowed(p, (const void **)&request->made, sizeof *request->made);
 }
@@ -704,15 +711,18 @@ static void pack_train_result(packet *p, tandem_train_result *result)
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
+tandem_training_options tandem_training_options_default(void)
+{
+    return (tandem_training_options){.rate = -1, .decay = -1, .momentum = -1};
+}
+
 tandem_train_request tandem_train_request_default(void)
 {
     return (tandem_train_request){.steps = 100,
                                   .evaluate = 2000,
                                   .timeout_ns = INT64_C(120000000000),
                                   .error_scale = 1,
-                                  .rate = -1,
-                                  .decay = -1,
-                                  .momentum = -1,
+                                  .training = tandem_training_options_default(),
                                   .max_sensitivity = -1};
 }
 

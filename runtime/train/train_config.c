@@ -55,15 +55,15 @@ static tandem_status set_betas(tandem_optimizer_options *o, const char *text, ta
 static tandem_status set_optimizer_options(tandem_optimizer_options *o, const tandem_graph *graph,
                                            const tandem_train_request *request, tandem_error *error)
 {
-    if (request->rate >= 0) o->rate = (float)request->rate;
-    if (request->decay >= 0) o->decay = (float)request->decay;
-    if (request->momentum >= 0) {
+    if (request->training.rate >= 0) o->rate = (float)request->training.rate;
+    if (request->training.decay >= 0) o->decay = (float)request->training.decay;
+    if (request->training.momentum >= 0) {
         if (o->kind != TANDEM_SGD) return fail_wrong_optimizer(graph, "--momentum", "--betas", error);
-        o->momentum = (float)request->momentum;
+        o->momentum = (float)request->training.momentum;
     }
-    if (!request->betas) return TANDEM_OK;
+    if (!request->training.betas) return TANDEM_OK;
     if (o->kind != TANDEM_ADAMW) return fail_wrong_optimizer(graph, "--betas", "--momentum", error);
-    return set_betas(o, request->betas, error);
+    return set_betas(o, request->training.betas, error);
 }
 
 /* Each pattern must match a parameter, so that typing errors are found. */
@@ -88,11 +88,13 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
 tandem_status train_config_open(train_config *out, const tandem_graph *graph,
                                 const tandem_train_request *request, tandem_error *error)
 {
-    train_config r = {.optimizer = graph->optimizer, .warmup = request->warmup, .steps = request->steps};
+    train_config r = {
+        .optimizer = graph->optimizer, .warmup = request->training.warmup, .steps = request->steps};
     tandem_status status = set_optimizer_options(&r.optimizer, graph, request, error);
-    if (status == TANDEM_OK && request->no_decay) status = check_no_decay(graph, request->no_decay, error);
-    if (status == TANDEM_OK && request->schedule)
-        status = find_schedule(&r.schedule, request->schedule, error);
+    if (status == TANDEM_OK && request->training.no_decay)
+        status = check_no_decay(graph, request->training.no_decay, error);
+    if (status == TANDEM_OK && request->training.schedule)
+        status = find_schedule(&r.schedule, request->training.schedule, error);
     if (status == TANDEM_OK && r.warmup > r.steps)
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "--warmup %" PRId64 " is longer than the run of %" PRId64 " steps",
@@ -243,16 +245,16 @@ static void add_optimizer(const config_lines *lines, const train_config *r, cons
                                  (double)o->beta2);
     add_line(lines, "optimizer", "%s, weight decay %.9g, %s", tandem_optimizer_name(o->kind),
              (double)o->decay, moments);
-    if (request->no_decay)
-        add_line(lines, "without weight decay", "%s", request->no_decay);
+    if (request->training.no_decay)
+        add_line(lines, "without weight decay", "%s", request->training.no_decay);
     else
         add_unused(lines, "without weight decay");
     if (request->workload.clip > 0)
         add_line(lines, "gradients clipped to", "%.9g", request->workload.clip);
     else
         add_unused(lines, "gradients clipped to");
-    if (request->label_smoothing > 0)
-        add_line(lines, "label smoothing", "%.9g", request->label_smoothing);
+    if (request->training.label_smoothing > 0)
+        add_line(lines, "label smoothing", "%.9g", request->training.label_smoothing);
     else
         add_unused(lines, "label smoothing");
     if (workload->loss_scale > 0)

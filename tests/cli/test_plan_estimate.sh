@@ -34,6 +34,18 @@ whole 0 --plan plan.json --repetitions 8 --json && cp out alone &&
 [ "$(wc -l <expected)" = 2 ] && cmp expected got && [ "$(field batch out)" = 4 ]
 report "a plan that rounds one operator: noise and bias as --by samples says of it" $?
 
+# mlp trains by SGD at 0.05 with a momentum of 0.9.
+same_but_command() { diff <(grep -v '"command"' "$1") <(grep -v '"command"' "$2") >>err; }
+whole 0 --plan plan.json --repetitions 8 --json --lr 0.05 --momentum 0.9 && same_but_command alone out &&
+    whole 0 --plan plan.json --repetitions 8 --json --lr 0.01 --schedule cosine --warmup 5 &&
+    ! same_but_command alone out && [ "$(field fp32_loss alone)" != "$(field fp32_loss out)" ] &&
+    whole 2 --plan plan.json --schedule sine && grep -q "no schedule 'sine'" err &&
+    whole 2 --plan plan.json --betas 0.9,0.99 && grep -q -- '--betas' err &&
+    run 0 sensitivity -q "${common[@]}" --model mlp:width=16 --batch 4 --by samples --db s.db --json &&
+    cp out usual && run 0 sensitivity -q "${common[@]}" --model mlp:width=16 --batch 4 --by samples --db s.db \
+        --json --lr 0.2 && ! same_but_command usual out
+report "an estimate is of the training that --lr and the like describe" $?
+
 plan 2 int8_full int8_full
 whole 0 --plan plan.json --repetitions 8 --json && cp out both
 plan 2 fp32 int8_full

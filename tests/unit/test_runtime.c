@@ -80,7 +80,7 @@ static void an_error_of_a_rank_reaches_the_caller(void **state)
     tandem_train_request request = small_training();
     tandem_train_result result = {.n_rank = 0};
     tandem_error error = {0};
-    request.rate = 1e30;
+    request.training.rate = 1e30;
     request.steps = 40;
     assert_int_equal(tandem_train(&result, &request, &error), TANDEM_LIMIT_EXCEEDED);
     assert_non_null(strstr(error.text, "finite"));
