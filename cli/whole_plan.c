@@ -93,8 +93,8 @@ static void print_stability(const tandem_plan_estimate *e)
     if (isfinite(e->stability))
         answer_line("stability",
                     "%s: the gradient over \xe2\x88\x9a"
-                    "3 times its error; unstable below 1",
-                    tandem_quantity_plain(e->stability, 2).text);
+                    "3 times its error; not trusted below %g",
+                    tandem_quantity_plain(e->stability, 2).text, TANDEM_MIN_STABILITY);
     else
         answer_line("stability", "rounding changes nothing here. Do the gradients vanish?");
 }
@@ -104,9 +104,14 @@ static void print_limits(const tandem_plan_estimate *e)
     const unsigned beyond = tandem_plan_estimate_beyond(e);
     if (beyond & TANDEM_BEYOND_FINITE)
         answer_line("not trusted", "numbers overflow: the loss within the rounding is not finite");
-    if (beyond & TANDEM_BEYOND_SAMPLES) answer_line("not trusted", "it takes more than twice the samples");
+    if (beyond & TANDEM_BEYOND_STEP)
+        answer_line("not trusted", "gradients vanish: more than %g%% of the step along them is lost",
+                    100 * TANDEM_MAX_LOST_STEP);
+    if (beyond & TANDEM_BEYOND_SAMPLES)
+        answer_line("not trusted", "it takes more than %g%% extra samples", 100 * TANDEM_MAX_EXTRA_SAMPLES);
     if (beyond & TANDEM_BEYOND_STABILITY)
-        answer_line("not trusted", "errors of rounding decide the steps: stability is below 1");
+        answer_line("not trusted", "errors of rounding decide the steps: stability is below %g",
+                    TANDEM_MIN_STABILITY);
     if (beyond & TANDEM_BEYOND_MEAN_ERROR)
         answer_line("caution", "the mean of the gradient is off by more than 10%%, and such errors add up");
 }

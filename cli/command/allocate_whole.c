@@ -75,11 +75,14 @@ static tandem_status refuse_whole(allocate_context *a, tandem_error *error)
     char why[128] = "", largest[512] = "", other[256] = "";
     const unsigned beyond = tandem_plan_estimate_beyond(&a->whole);
     if (beyond & TANDEM_BEYOND_SAMPLES)
-        (void)tandem_append(why, sizeof why, "%s%% more samples, above 100%%",
-                            tandem_quantity_plain(100 * a->whole.samples, 2).text);
+        (void)tandem_append(why, sizeof why, "%s%% extra samples, above %g%%",
+                            tandem_quantity_plain(100 * a->whole.samples, 2).text,
+                            100 * TANDEM_MAX_EXTRA_SAMPLES);
     if (beyond & TANDEM_BEYOND_STABILITY)
-        (void)tandem_append(why, sizeof why, "%sa stability of %s, below 1", *why ? ", and " : "",
-                            tandem_quantity_plain(a->whole.stability, 2).text);
+        (void)tandem_append(why, sizeof why, "%sa stability of %s, below %g", *why ? ", and " : "",
+                            tandem_quantity_plain(a->whole.stability, 2).text, TANDEM_MIN_STABILITY);
+    if (beyond & TANDEM_BEYOND_STEP)
+        (void)tandem_append(why, sizeof why, "%sgradients that vanish", *why ? ", and " : "");
     if (beyond & TANDEM_BEYOND_FINITE)
         (void)tandem_append(why, sizeof why, "%sa loss that is not finite", *why ? ", and " : "");
     append_largest(largest, sizeof largest, &a->answer.goodput);

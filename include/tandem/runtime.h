@@ -267,19 +267,28 @@ typedef struct tandem_plan_estimate {
     double across, across_half;                /* the mean error in any direction, of the gradient's length */
     double fp32_loss;                          /* nats, at the last point */
     double loss_rise, loss_rise_half;          /* within the rounding, less in fp32 */
-    double stability; /* the gradient over √3 times the root mean square of its error; below 1: unstable */
+    double stability; /* the gradient over √3 times the root mean square of its error */
     char formats[64]; /* that are emulated in the place of dtypes; "" = none */
 } tandem_plan_estimate;
 
-/* What of an estimate is beyond its limit: more than 100 % more samples; a mean error above 10 %; a stability
- * below 1; a loss that is not finite. The second is a warning, the others are TANDEM_BEYOND_TRUST: a training
- * may not go on. */
+/* Limits of trust, from trainings of mlp and vit_tiny (docs/sensitivity.md): between the plan that diverged
+ * and was estimated best, and the harmless one that was estimated worst. The last is of the step along the
+ * gradient: where so much of it is lost, gradients vanish. */
+#define TANDEM_MAX_EXTRA_SAMPLES 1.7
+#define TANDEM_MIN_STABILITY 0.5
+#define TANDEM_MAX_LOST_STEP 0.95
+
+/* What of an estimate is beyond its limit: extra samples; a mean error above 10 %; the stability; a loss that
+ * is not finite; the part of the step that is lost. The second is a warning, the others are
+ * TANDEM_BEYOND_TRUST: a training may not go on. */
 enum {
     TANDEM_BEYOND_SAMPLES = 1,
     TANDEM_BEYOND_MEAN_ERROR = 2,
     TANDEM_BEYOND_STABILITY = 4,
     TANDEM_BEYOND_FINITE = 8, /* the loss within the rounding is not finite */
-    TANDEM_BEYOND_TRUST = TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY | TANDEM_BEYOND_FINITE
+    TANDEM_BEYOND_STEP = 16,
+    TANDEM_BEYOND_TRUST =
+        TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY | TANDEM_BEYOND_FINITE | TANDEM_BEYOND_STEP
 };
 unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate);
 

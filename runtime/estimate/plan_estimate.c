@@ -253,9 +253,10 @@ const rank_verb plan_estimate_verb = {.name = "plan-estimate",
 
 unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate)
 {
-    return (estimate->samples <= 1 ? 0u : TANDEM_BEYOND_SAMPLES) |
+    return (estimate->samples <= TANDEM_MAX_EXTRA_SAMPLES ? 0u : TANDEM_BEYOND_SAMPLES) |
            (estimate->across > 0.1 ? TANDEM_BEYOND_MEAN_ERROR : 0u) |
-           (estimate->stability >= 1 ? 0u : TANDEM_BEYOND_STABILITY) |
+           (estimate->stability >= TANDEM_MIN_STABILITY ? 0u : TANDEM_BEYOND_STABILITY) |
+           (estimate->along > TANDEM_MAX_LOST_STEP ? TANDEM_BEYOND_STEP : 0u) |
            (isfinite(estimate->loss_rise) ? 0u : TANDEM_BEYOND_FINITE);
 }
 
