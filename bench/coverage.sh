@@ -5,8 +5,8 @@
 # model and format in how many of the 40 the printed interval holds that value. Exit code 1 where the share of
 # all is outside 90 to 98 %. Emulated formats are said. Needs `make`, fashion-mnist, bible-kjv-text and
 # wordnet-base; about 20 minutes.
-#   bench/coverage.sh [ROWS]   ROWS [coverage.tsv] gets a line an estimate; the next run with the same file goes
-#                              on after the last one
+#   bench/coverage.sh [ROWS]   ROWS [coverage.tsv] gets a line an estimate; the next run with the same file
+#                              goes on after the last one
 #   SEEDS [40], DEVICE [strongest]: environment
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
@@ -30,9 +30,9 @@ estimate() { # MODEL DATA FORMAT REPLICATES SEED
     is_done "$1" "$3" "$4" "$5" && return 0
     local emulate=()
     [ "$3" = s8 ] || emulate=("--emulate=$3")
-    "$tandem" sensitivity -q --json --model "$1" --data "$2" --device "$device" --batch 32 --uniform int8_full \
-        ${emulate[@]+"${emulate[@]}"} --init weights.safetensors --steps 2 --at 0 --repetitions "$4" \
-        --seed "$5" >answer.json
+    "$tandem" sensitivity -q --json --model "$1" --data "$2" --device "$device" --batch 32 \
+        --uniform int8_full ${emulate[@]+"${emulate[@]}"} --init weights.safetensors --steps 2 --at 0 \
+        --repetitions "$4" --seed "$5" >answer.json
     jq -r --arg model "$1" --arg format "$3" --arg n "$4" --arg seed "$5" \
         '[$model, $format, $n, $seed, .extra_samples, .extra_samples_low, .extra_samples_high] | @tsv' \
         answer.json >>"$rows"
@@ -49,8 +49,8 @@ while read -r model data; do
     done
 done <<<"$models"
 
-echo "list $(echo "$models $formats $reference_seeds" | sha256sum | cut -c 1-12), $device, $seeds seeds of 16" \
-    "replicates, extra samples in %; e2m1 is emulated:"
+hash=$(echo "$models $formats $reference_seeds" | sha256sum | cut -c 1-12)
+echo "list $hash, $device, $seeds seeds of 16 replicates, extra samples in %; e2m1 is emulated:"
 awk -F'\t' '
     function median(list, n, v, i, j, t) {
         n = split(list, v, " ")
@@ -72,12 +72,12 @@ awk -F'\t' '
                 estimates = estimates " " of[k, j]; lows = lows " " low[k, j]; highs = highs " " high[k, j]
             }
             split(k, name, "\t"); all += n[k]; all_held += held
-            printf "%-65s %-6s %8.3g %17.3g %9.3g to %9.3g %3d/%d\n", name[1], name[2], value[k],
-                median(estimates), median(lows), median(highs), held, n[k]
+            printf "%-65s %-6s %8.3g %17.3g %9.3g to %9.3g %3d/%d\n", name[1], name[2],
+                value[k], median(estimates), median(lows), median(highs), held, n[k]
         }
         share = 100 * all_held / all
         is_good = share >= 90 && share <= 98
-        printf "the interval holds in %d of %d, %.1f %%; 90 to 98 %% are asked for: %s\n", all_held, all, share,
-            is_good ? "met" : "missed"
+        printf "the interval holds in %d of %d, %.1f %%; 90 to 98 %% are asked for: %s\n", all_held, all,
+            share, is_good ? "met" : "missed"
         exit !is_good
     }' "$rows"
