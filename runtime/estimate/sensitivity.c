@@ -207,26 +207,26 @@ tandem_status sensitivity_result_of_statistics(tandem_sensitivity_result *result
 
 /* --- Measuring ------------------------------------------------------------------------------------------ */
 
-static tandem_train_request training_of(const tandem_sensitivity_request *request, int64_t steps)
+static tandem_train_request training_of(const tandem_sensitivity_request *request)
 {
     tandem_train_request training = tandem_train_request_default();
     training.workload = request->workload;
     training.listener = request->listener;
     training.store = request->store;
     training.data = request->data;
-    training.steps = steps;
+    training.steps = steps_of(request);
     training.init = request->init;
     if (request->has_training) training.training = request->training;
     return training;
 }
 
-/* Trains in fp32 for n_batch batches, and stores their statistics. result: NULL, or what follows from them.
+/* Trains in fp32 for the first n_batch batches, and stores their statistics. result: NULL, or what follows from them.
  * */
 static tandem_status measure_statistics(tandem_sensitivity_result *result,
                                         const tandem_sensitivity_request *request, int64_t n_batch,
                                         tandem_error *error)
 {
-    tandem_train_request training = training_of(request, n_batch);
+    tandem_train_request training = training_of(request);
     training.workload.step.separate_partial_grads = 1;
     tandem_workload workload = {0};
     training_rank rank = {0};
@@ -259,7 +259,7 @@ static tandem_status measure_samples(tandem_sensitivity_result *result,
                                      const tandem_workload *workload, tandem_error *error)
 {
     const int64_t steps = steps_of(request);
-    const tandem_train_request training = training_of(request, steps);
+    const tandem_train_request training = training_of(request);
     estimate_request estimated;
     tandem_estimate estimate = {0};
     tandem_status status = choose_estimate(&estimated, request, workload, error);
