@@ -220,8 +220,8 @@ static tandem_train_request training_of(const tandem_sensitivity_request *reques
     return training;
 }
 
-/* Trains in fp32 for the first n_batch batches, and stores their statistics. result: NULL, or what follows from them.
- * */
+/* Trains in fp32 for the first n_batch batches, and stores their statistics. result: NULL, or what follows
+ * from them. */
 static tandem_status measure_statistics(tandem_sensitivity_result *result,
                                         const tandem_sensitivity_request *request, int64_t n_batch,
                                         tandem_error *error)
