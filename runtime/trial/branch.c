@@ -1,6 +1,7 @@
 /* branch.c: one training of a trial. */
 #include "runtime/trial/branch.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +102,10 @@ tandem_status branch_open(branch_task *task, const branch_source *source, branch
     if (status == TANDEM_OK)
         status = hash_branch(&record->hash, source, &opened.train, &opened.workload, error);
     if (status == TANDEM_OK) {
-        record->model = opened.workload.graph[0]->model;
-        record->graph_hash = opened.workload.graph[0]->hash;
+        const tandem_graph *graph = opened.workload.graph[0];
+        assert(graph); /* an open workload has one */
+        record->model = graph->model;
+        record->graph_hash = graph->hash;
         status = load_stored_branch(&opened.made, record, opened.train.store, error);
     }
     if (status == TANDEM_OK)
