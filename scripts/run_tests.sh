@@ -37,7 +37,7 @@ is_alone() {
     esac
 }
 # Ranks and daemons that wait for each other, with limits of time that a neighbour would use up which
-# computes. They hardly compute, so all of them run at a time.
+# computes. Two of them run at a time: five take as long.
 waits() {
     case $1 in
     *cli/test_hosts.sh | *cli/test_joining.sh | *cli/test_processes.sh | *slurm/run.sh | *fault/test_comm)
@@ -148,7 +148,7 @@ for program; do
 done
 start=$(now_ms)
 run_all "$jobs" ${beside[@]+"${beside[@]}"}
-run_all $((jobs < 2 ? 1 : 5)) ${waiting[@]+"${waiting[@]}"}
+run_all $((jobs < 2 ? jobs : 2)) ${waiting[@]+"${waiting[@]}"}
 run_all 1 ${alone[@]+"${alone[@]}"}
 tests_s=$((($(now_ms) - start + 500) / 1000))
 
