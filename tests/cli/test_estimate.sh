@@ -346,6 +346,7 @@ report "estimate: a plan has the sensitivity of its own batch" $?
 if [ -z "${TEST_LONG:-}" ]; then
     echo "# left out: estimates of one batch, converted to another"
 else
+    # shellcheck source=tests/cli/estimate_batches.sh
     . "$here/estimate_batches.sh"
 fi
 
