@@ -9,7 +9,7 @@
 #                              goes on after the last one
 #   SEEDS [40], DEVICE [strongest]: environment
 set -eu
-tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
+bench=$(cd "$(dirname "$0")" && pwd) tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 rows=$(realpath -m "${1:-coverage.tsv}") seeds=${SEEDS:-40} device=${DEVICE:-strongest}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
@@ -51,14 +51,7 @@ done <<<"$models"
 
 hash=$(echo "$models $formats $reference_seeds" | sha256sum | cut -c 1-12)
 echo "list $hash, $device, $seeds seeds of 16 replicates, extra samples in %; e2m1 is emulated:"
-awk -F'\t' '
-    function median(list, n, v, i, j, t) {
-        n = split(list, v, " ")
-        for (i = 1; i < n; i++)
-            for (j = i + 1; j <= n; j++)
-                if (v[j] + 0 < v[i] + 0) { t = v[i]; v[i] = v[j]; v[j] = t }
-        return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-    }
+awk -F'\t' "$(cat "$bench/median.awk")"'
     { k = $1 "\t" $2; if (!(k in n)) { order[++keys] = k; n[k] = 0 } }
     $3 == 64 { value[k] += $5 / 4; next }
     { n[k]++; of[k, n[k]] = $5; low[k, n[k]] = $6; high[k, n[k]] = $7 }

@@ -8,7 +8,7 @@
 #                                         next run with the same file goes on after the last one. Half an hour
 #   STRONG, WEAK [strongest, cpu:avx2_vnni], ROUNDS [3], STEPS [40]: environment of `unseen`
 set -eu
-tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
+bench=$(cd "$(dirname "$0")" && pwd) tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
 # --- The small models ---
@@ -84,14 +84,7 @@ run_unseen_model() { # ROUND MODEL BATCH
 print_unseen_errors() {
     echo "24 cases, list $(echo "$unseen_models ${unseen_plans[*]}" | sha256sum | cut -c 1-12)," \
         "$strong + $weak, $steps steps, median of $rounds rounds, in percent:"
-    awk -F'\t' -v rounds="$rounds" '
-        function median(list, n, v, i, j, t) {
-            n = split(list, v, " ")
-            for (i = 1; i < n; i++)
-                for (j = i + 1; j <= n; j++)
-                    if (v[j] + 0 < v[i] + 0) { t = v[i]; v[i] = v[j]; v[j] = t }
-            return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-        }
+    awk -F'\t' -v rounds="$rounds" "$(cat "$bench/median.awk")"'
         # What rounds of one case differ by is noise: how bad a prediction without any error would look.
         function print_noise(i, j, k, m, v, mean, pool, n_pool, worst, list, of) {
             for (i = 1; i <= n; i++) {

@@ -443,5 +443,6 @@ const tandem_policy tandem_policy_qsync = {
     .name = "qsync",
     .meaning = "as published by QSync: the fastest precisions block by block, then the most sensitive "
                "operators raised",
+    .slowdown_from = "its initial setting",
     .allocate = allocate_qsync,
 };

@@ -38,6 +38,18 @@ static void insert_pareto_point(tandem_pareto_front *front, const tandem_pareto_
     front->n_point = kept + 1;
 }
 
+static void insert_plan(tandem_pareto_front *front, const tandem_allocation *a, tandem_plan *plan)
+{
+    const tandem_pareto_point point = {.target_ns = a->target_ns,
+                                       .step_ns = a->step_ns,
+                                       .sensitivity_bound = a->sensitivity_bound,
+                                       .lower_bound = a->certificate.lower_bound,
+                                       .peak_bytes =
+                                           tandem_max_peak_bytes(a->peak_bytes, plan->cluster.n_class),
+                                       .plan = plan};
+    insert_pareto_point(front, &point);
+}
+
 /* Adds the plan within target_ns (0 = the fastest) to the front; *base_ns: its base step. */
 static tandem_status add_plan_point(tandem_pareto_front *front, const tandem_policy *policy,
                                     const tandem_allocation_problem *problem, int64_t target_ns, int n_target,
@@ -53,14 +65,7 @@ static tandem_status add_plan_point(tandem_pareto_front *front, const tandem_pol
     if (status != TANDEM_OK) return status;
     *base_ns = a.base_ns;
     front->replays += a.replays;
-    const tandem_pareto_point point = {.target_ns = a.target_ns,
-                                       .step_ns = a.step_ns,
-                                       .sensitivity_bound = a.sensitivity_bound,
-                                       .lower_bound = a.certificate.lower_bound,
-                                       .peak_bytes =
-                                           tandem_max_peak_bytes(a.peak_bytes, made->cluster.n_class),
-                                       .plan = made};
-    insert_pareto_point(front, &point);
+    insert_plan(front, &a, made);
     return TANDEM_OK;
 }
 
@@ -90,32 +95,11 @@ static tandem_status add_baseline_point(tandem_pareto_front *front, const tandem
     tandem_replayer_load(problem->replayer, &plan->assignment);
     tandem_allocation_fill_plan(plan, problem, &a);
     plan->objective = TANDEM_MINIMIZE_SENSITIVITY;
-    const tandem_pareto_point point = {.target_ns = a.target_ns,
-                                       .step_ns = a.step_ns,
-                                       .sensitivity_bound = a.sensitivity_bound,
-                                       .lower_bound = a.certificate.lower_bound,
-                                       .peak_bytes =
-                                           tandem_max_peak_bytes(a.peak_bytes, plan->cluster.n_class),
-                                       .plan = plan};
-    insert_pareto_point(front, &point);
+    insert_plan(front, &a, plan);
     return TANDEM_OK;
 }
 
-/* The fastest plan says which classes the baselines lower. */
-static tandem_status add_baselines(tandem_pareto_front *front, const tandem_policy *policy,
-                                   const tandem_allocation_problem *problem, tandem_error *error)
-{
-    const tandem_allocation fastest = {.fastest_ns = front->point[0].step_ns,
-                                       .keeps_base = front->point[0].plan->keeps_base};
-    tandem_status status =
-        tandem_baselines_find(front->baseline, &front->n_baseline, problem, front->point[0].plan, error);
-    front->replays += front->n_baseline;
-    for (int k = 0; k < front->n_baseline && status == TANDEM_OK; k++)
-        if (front->baseline[k].fits)
-            status = add_baseline_point(front, &front->baseline[k], policy, problem, &fastest, error);
-    return status;
-}
-
+/* The baselines come last: a plan that a policy found, too, has its bound. */
 static tandem_status find_pareto_points(tandem_pareto_front *front, const tandem_policy *policy,
                                         const tandem_allocation_problem *problem, int n_target,
                                         tandem_error *error)
@@ -123,13 +107,20 @@ static tandem_status find_pareto_points(tandem_pareto_front *front, const tandem
     int64_t base_ns = 0;
     tandem_status status = add_plan_point(front, policy, problem, 0, n_target, &base_ns, error);
     if (status != TANDEM_OK) return status;
-    const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
-    status = add_baselines(front, policy, problem, error);
+    const tandem_allocation fastest = {.fastest_ns = front->point[0].step_ns,
+                                       .keeps_base = front->point[0].plan->keeps_base};
+    const int64_t range_ns = base_ns - fastest.fastest_ns;
+    /* the fastest plan says which classes are lowered */
+    status = tandem_baselines_find(front->baseline, &front->n_baseline, problem, front->point[0].plan, error);
+    front->replays += front->n_baseline;
     for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
         const double part = (double)k / (n_target - 1);
-        const int64_t target_ns = fastest_ns + (int64_t)llround((double)range_ns * part * part);
+        const int64_t target_ns = fastest.fastest_ns + (int64_t)llround((double)range_ns * part * part);
         status = add_plan_point(front, policy, problem, target_ns, n_target, &base_ns, error);
     }
+    for (int k = 0; k < front->n_baseline && status == TANDEM_OK; k++)
+        if (front->baseline[k].fits)
+            status = add_baseline_point(front, &front->baseline[k], policy, problem, &fastest, error);
     return status;
 }
 

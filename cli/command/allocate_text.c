@@ -138,6 +138,16 @@ static void print_plan_line(const allocate_context *a)
     answer_line("plan", "%s", text);
 }
 
+/* " (slowdown 2%)", and what it counts from where that is a plan of the policy's own. */
+static void append_slowdown(char *text, size_t size, const allocate_context *a)
+{
+    const tandem_policy *policy = NULL;
+    const char *from = NULL;
+    if (tandem_policy_find(&policy, a->answer.plan->policy, NULL) == TANDEM_OK) from = policy->slowdown_from;
+    (void)tandem_append(text, size, " (slowdown %s%s%s)", tandem_quantity_ratio(a->problem->slowdown).text,
+                        from ? " of " : "", from ? from : "");
+}
+
 /* The limits that were asked for; "" for the least training time, which has none. */
 static void append_limits(char *text, size_t size, const allocate_context *a)
 {
@@ -145,14 +155,11 @@ static void append_limits(char *text, size_t size, const allocate_context *a)
     const int has_sensitivity_limit =
         goal->objective == TANDEM_MINIMIZE_STEP ||
         (goal->objective == TANDEM_MINIMIZE_MEMORY && goal->max_sensitivity < INT64_MAX);
-    const char *of = strcmp(a->answer.plan->policy, "qsync") == 0 ? " of its initial setting" : "";
     if (goal->objective == TANDEM_MINIMIZE_SENSITIVITY || goal->objective == TANDEM_MINIMIZE_MEMORY) {
         (void)tandem_append(text, size, "; %sallowed %s",
                             goal->objective == TANDEM_MINIMIZE_MEMORY ? "the least memory, " : "",
                             tandem_quantity_ns(a->answer.allocation.target_ns).text);
-        if (!a->problem->target_ns)
-            (void)tandem_append(text, size, " (slowdown %s%s)",
-                                tandem_quantity_ratio(a->problem->slowdown).text, of);
+        if (!a->problem->target_ns) append_slowdown(text, size, a);
     }
     if (has_sensitivity_limit)
         (void)tandem_append(text, size, "; allowed sum %g%s", allocate_value(a, goal->max_sensitivity),

@@ -77,11 +77,10 @@ static tandem_status load_stored_branch(branch *out, tandem_branch_record *recor
     return TANDEM_OK;
 }
 
-tandem_status branch_keep(const branch_task *task, tandem_error *error)
+static tandem_status keep_branch(const branch_task *task, tandem_error *error)
 {
     tandem_store *store = NULL;
     tandem_branch_record record = task->record;
-    if (task->made.is_known) return TANDEM_OK;
     tandem_status status = tandem_store_open(&store, task->train.store, TANDEM_STORE_WRITE, error);
     if (status != TANDEM_OK) return status;
     record.held_out = task->made.held_out;
@@ -159,7 +158,8 @@ tandem_status branch_train(branch_task *task, const tandem_listener *listener, t
     out->took_ns = tandem_now_ns() - begin_ns;
     if (status == TANDEM_LIMIT_EXCEEDED) {
         runtime_note(listener, "%s", why.text);
-        return diverge(out, task->record.n_step, error);
+        const tandem_status made = diverge(out, task->record.n_step, error);
+        return made == TANDEM_OK ? keep_branch(task, error) : made;
     }
     if (status != TANDEM_OK) {
         if (error) *error = why;
@@ -169,7 +169,7 @@ tandem_status branch_train(branch_task *task, const tandem_listener *listener, t
     result.loss = NULL;
     out->held_out = result.n_evaluation ? result.evaluation[result.n_evaluation - 1].loss : NAN;
     out->held_out_in_base = task->train.evaluate_in ? result.in_precision.loss : NAN;
-    out->largest_bytes = sum_resident_bytes(&result);
+    out->resident_bytes = sum_resident_bytes(&result);
     tandem_train_result_free(&result);
-    return TANDEM_OK;
+    return keep_branch(task, error);
 }

@@ -20,9 +20,9 @@ typedef enum branch_kind { BRANCH_BASE, BRANCH_PLAN } branch_kind;
 typedef struct branch {
     double *loss; /* [steps]; owned */
     double held_out, held_out_in_base;
-    int is_known;           /* it was in the store */
-    int64_t took_ns;        /* 0 where it was */
-    uint64_t largest_bytes; /* what its ranks took of memory; 0 where it was in the store */
+    int is_known;            /* it was in the store */
+    int64_t took_ns;         /* 0 where it was */
+    uint64_t resident_bytes; /* what its ranks took of memory; 0 where it was in the store */
 } branch;
 void branch_free(branch *of);
 
@@ -41,9 +41,7 @@ uint64_t branch_seed(uint64_t seed, int pair);
  * tandem_workload_open and of the store. */
 tandem_status branch_open(branch_task *task, const branch_source *source, branch_kind kind, int pair,
                           int64_t begin, tandem_error *error);
-/* branch_train: trains it, unless it is known. Tasks may train in threads beside each other. Errors of
- * tandem_train. */
+/* branch_train: trains it and files it as soon as it ends, unless it is known. Tasks may train in threads
+ * beside each other. Errors of tandem_train and of the store. */
 tandem_status branch_train(branch_task *task, const tandem_listener *listener, tandem_error *error);
-/* branch_keep: files it, unless it was known. Errors of the store. */
-tandem_status branch_keep(const branch_task *task, tandem_error *error);
 void branch_close(branch_task *task);

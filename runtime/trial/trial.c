@@ -27,7 +27,7 @@ typedef struct trial {
     branch_kind kind;
     int64_t trained_ns, pairs_ns; /* of branches, and of the pairs that trained any */
     int n_trained, n_trained_pair;
-    uint64_t largest_bytes; /* of a pair, one branch after the other */
+    uint64_t branch_bytes; /* the most that a branch took of memory; 0 = none was trained */
 } trial;
 
 static const char *trial_base(const tandem_loss_request *request)
@@ -198,14 +198,15 @@ static uint64_t available_bytes(void)
     return (uint64_t)kib << 10;
 }
 
-/* Whether there are cores and memory for both branches at once. The first pair says what they take. */
+/* Whether there are cores and memory for both branches at once; half of the memory stays free. The first pair
+ * says what a branch takes. */
 static int has_room_for_both(const trial *t, const branch_task *task)
 {
     usable_cores cores;
     const int n_rank = tandem_cluster_n_rank(&t->workload.cluster);
-    if (task[BRANCH_BASE].made.is_known || task[BRANCH_PLAN].made.is_known || !t->largest_bytes) return 0;
+    if (task[BRANCH_BASE].made.is_known || task[BRANCH_PLAN].made.is_known || !t->branch_bytes) return 0;
     cores_read(&cores);
-    return cores.n >= 2 * n_rank && t->largest_bytes <= available_bytes() / 2;
+    return cores.n >= 2 * n_rank && 2 * t->branch_bytes <= available_bytes() / 2;
 }
 
 typedef struct base_training {
@@ -255,28 +256,18 @@ static tandem_status train_both(trial *t, branch_task *task, tandem_error *error
     return status;
 }
 
-/* Files what was trained, also where the other branch has failed. */
-static tandem_status keep_both(trial *t, branch_task *task, tandem_status trained, tandem_error *error)
+/* Takes over what was trained, or known. */
+static void take_both(trial *t, branch_task *task)
 {
-    tandem_status status = trained;
-    uint64_t bytes = 0;
     for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN; kind++) {
         branch *made = &task[kind].made;
-        tandem_error why = {0};
-        const tandem_status kept = made->loss ? branch_keep(&task[kind], &why) : TANDEM_OK;
-        if (status == TANDEM_OK && kept != TANDEM_OK) {
-            status = kept;
-            if (error) *error = why;
-        }
         t->out.n_known += made->is_known;
         t->n_trained += made->loss && !made->is_known;
         t->trained_ns += made->took_ns;
-        bytes += made->largest_bytes;
+        if (made->resident_bytes > t->branch_bytes) t->branch_bytes = made->resident_bytes;
         t->branch[kind][t->n_pair] = *made;
         *made = (branch){.loss = NULL};
     }
-    if (bytes > t->largest_bytes) t->largest_bytes = bytes;
-    return status;
 }
 
 static tandem_status run_pair(trial *t, tandem_error *error)
@@ -287,10 +278,8 @@ static tandem_status run_pair(trial *t, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN && status == TANDEM_OK; kind++)
         status = branch_open(&task[kind], &t->source, (branch_kind)kind, t->n_pair, t->begin, error);
-    if (status == TANDEM_OK) {
-        status = train_both(t, task, error);
-        status = keep_both(t, task, status, error);
-    }
+    if (status == TANDEM_OK) status = train_both(t, task, error);
+    take_both(t, task);
     for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN; kind++) branch_close(&task[kind]);
     if (t->n_trained > n_before) {
         t->n_trained_pair++;

@@ -36,11 +36,11 @@ measure 0 "${small[@]}" --uniform int8_full --repetitions 4 --json && cp out fir
     cat >judge.py <<'PYTHON'
 import json, math, sqlite3
 store, said = sqlite3.connect("judged.db"), json.load(open("first"))
-branches = {}
-for branch, loss in store.execute("SELECT branch, loss FROM branch_loss ORDER BY branch, step"):
-    branches.setdefault(branch, []).append(loss)
-ordered = [branches[branch] for branch in sorted(branches)]
-base, plan = ordered[0::2], ordered[1::2]
+# The branches of a pair are filed as they end; a plan's alone is evaluated in the base's precision, too.
+ordered = store.execute("SELECT id, held_out_in_base IS NULL FROM branch ORDER BY id").fetchall()
+losses = lambda branch: [loss for loss, in store.execute(
+    "SELECT loss FROM branch_loss WHERE branch = ? ORDER BY step", (branch,))]
+base, plan = ([losses(branch) for branch, is_base in ordered if is_base == of] for of in (1, 0))
 differences = [sum(b[15:]) / 5 - sum(a[15:]) / 5 for a, b in zip(base, plan)]
 mean = sum(differences) / 4
 error = math.sqrt(sum((d - mean) ** 2 for d in differences) / 3 / 4)
@@ -84,6 +84,30 @@ measure 0 "${small[@]}" --uniform int8_full --repetitions 3 --json --db beside.d
     [ "$(wc -l <alone.loss)" = 120 ] && diff beside.loss alone.loss >>err &&
     diff <(grep -vE '"command"|_ns"' beside) <(grep -vE '"command"|_ns"' out) >>err
 report "branches beside each other have the losses of branches one after the other" $?
+
+# A trial that is killed in the plan's branch keeps the base's.
+"$tandem" compare --measure-loss "${small[@]}" --uniform int8_full --steps 4000 --db killed.db -q \
+    >/dev/null 2>&1 &
+trial=$!
+python3 - <<'PYTHON' >out 2>err
+import sqlite3, time
+n, end = 0, time.monotonic() + 120
+while not n and time.monotonic() < end:
+    time.sleep(0.02)
+    try:
+        store = sqlite3.connect("file:killed.db?mode=ro", uri=True)
+        n = store.execute("SELECT count(*) FROM branch").fetchone()[0]
+    except sqlite3.Error:
+        pass
+print("branches:", n)
+assert n == 1, n
+PYTHON
+code=$?
+kill $trial && wait $trial 2>/dev/null
+[ $code = 0 ] &&
+    measure 0 "${small[@]}" --uniform int8_full --steps 4000 --repetitions 1 --db killed.db --json &&
+    [ "$(field branches_known out)" = 1 ]
+report "a trial that is killed keeps the branch that has ended" $?
 
 # --- The question ---
 measure 0 "${small[@]}" --uniform int8 --steps 80 --lr 0.001 --repetitions 4 --at-most 100000% --json &&

@@ -26,6 +26,8 @@ typedef struct tandem_policy {
     const char *name, *meaning;
     int ignores_target; /* 1: it has one plan for every target */
     int takes_uniform;  /* 1: it needs problem->uniform; all others ignore it */
+    /* the plan of its own that a slowdown counts from; NULL: the fastest one found */
+    const char *slowdown_from;
     /* Chooses an assignment of the problem's shape and fills in what it knows of *allocation. It may leave
      * any precisions in the replayer. TANDEM_INFEASIBLE: no plan that it can reach fits; names the device,
      * the bytes of the smallest plan and the limit. Outputs are unspecified on error. */
