@@ -105,7 +105,7 @@ SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/r
 # trainings on its stand-in; the study; what compares with PyTorch; times of a machine of one's own; what
 # developers run.
 LONG =
-LONG_TESTS = $(addprefix $(B)/tests/cuda/,test_cuda_graphs test_cuda_operators test_cuda_training) \
+LONG_TESTS = $(addprefix $(B)/tests/cuda/test_cuda_,graphs merged operators padded training) \
     $(addprefix tests/cli/test_,\
     card_scripts.sh cuda.sh documents.sh study.sh loop.sh prediction.sh install.sh mutants.sh runner.sh) \
     $(addprefix tests/torch/test_,truth.sh peer.sh)

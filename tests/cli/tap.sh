@@ -21,6 +21,8 @@ report() {
     failed=$((failed + 1))
     { echo "exit code $code; stdout:"; head -n 30 out; echo "stderr:"; head -n 10 err; } | sed 's/^/# /'
 }
+# With TEST_LONG=1, as `make test LONG=1` sets it, scripts run all their cases.
+is_long() { [ -n "${TEST_LONG:-}" ]; }
 skip() {
     n=$((n + 1))
     echo "SKIP: $1: $2"

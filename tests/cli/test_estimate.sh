@@ -343,7 +343,7 @@ allocate 16 && mv value small && allocate 256 && awk '
     NR == FNR { small = $1; next } { exit !(small > 0 && $1 > 0 && $1 != small) }' small value
 report "estimate: a plan has the sensitivity of its own batch" $?
 
-if [ -z "${TEST_LONG:-}" ]; then
+if ! is_long; then
     echo "# left out: estimates of one batch, converted to another"
 else
     # shellcheck source=tests/cli/estimate_batches.sh

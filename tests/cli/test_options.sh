@@ -27,7 +27,7 @@ done <commands
 sort -u own.* >all
 # More than a thousand programs are started: whatever the shell does itself is no process more.
 every=4 # of all pairs of a command and an option, one in so many
-[ -z "${TEST_LONG:-}" ] || every=1
+! is_long || every=1
 [ $every = 1 ] || echo "# left out: three of four options that a command does not have"
 k=0
 while read -r command; do
