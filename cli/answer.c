@@ -30,10 +30,36 @@ static void append_goodput(char *text, size_t size, const tandem_goodput *g)
                             tandem_quantity_plain(g->fp32_samples_per_s, 4).text);
 }
 
+/* Where the loss is above all of the base's curve, an end is infinite; one pair has no interval. */
+answer_text answer_interval(double mean, double low, double high, const char *unit)
+{
+    answer_text to;
+    const double half = fmin(high - mean, mean - low) / 10; /* a digit more */
+    if (isnan(mean))
+        (void)snprintf(to.text, sizeof to.text, "unknown");
+    else if (isinf(mean) && low < mean)
+        (void)snprintf(to.text, sizeof to.text, "without limit (95%%: %s%s to no limit)",
+                       tandem_quantity_plain(low, 2).text, unit);
+    else if (isinf(mean))
+        (void)snprintf(to.text, sizeof to.text, "without limit");
+    else if (isinf(low))
+        (void)snprintf(to.text, sizeof to.text, "%s%s (95%%: unknown; it takes two pairs)",
+                       tandem_quantity_plain(mean, 2).text, unit);
+    else if (isinf(high))
+        (void)snprintf(to.text, sizeof to.text, "%s%s (95%%: %s%s to no limit)",
+                       tandem_quantity_known_to(mean, half).text, unit,
+                       tandem_quantity_known_to(low, half).text, unit);
+    else
+        (void)snprintf(to.text, sizeof to.text, "%s%s (95%%: %s to %s%s)",
+                       tandem_quantity_known_to(mean, half).text, unit,
+                       tandem_quantity_known_to(low, half).text, tandem_quantity_known_to(high, half).text,
+                       unit);
+    return to;
+}
+
 static void print_trial(const tandem_goodput *g)
 {
     const struct tandem_goodput_trial *t = &g->trial;
-    const double half = (t->high - t->low) / 20; /* a digit more */
     const char *const where = t->is_emulated ? ", emulated" : "";
     if (t->n_pair == 0) return;
     if (t->n_diverged)
@@ -42,11 +68,10 @@ static void print_trial(const tandem_goodput *g)
     else if (isnan(t->extra))
         answer_line("measured", "unknown: fp32's loss did not fall in %d pairs of %lld steps%s", t->n_pair,
                     (long long)t->n_step, where);
-    else if (isfinite(t->extra) && isfinite(half))
-        answer_line("measured", "%s%% more samples than fp32 (95%%: %s to %s%%), by %d pairs of %lld steps%s",
-                    tandem_quantity_known_to(t->extra, half).text,
-                    tandem_quantity_known_to(t->low, half).text, tandem_quantity_known_to(t->high, half).text,
-                    t->n_pair, (long long)t->n_step, where);
+    else
+        answer_line("measured", "%s more samples than fp32, by %d pairs of %lld steps%s",
+                    answer_interval(t->extra, t->low, t->high, "%").text, t->n_pair, (long long)t->n_step,
+                    where);
 }
 
 static void print_predicted(const tandem_goodput *g)

@@ -2,11 +2,18 @@
  * them; what only explains them is printed with --details. */
 #pragma once
 
+#include "base/quantity.h"
 #include "cli/goodput.h"
 #include "tandem/provenance.h"
 
 /* Prints "label          text". */
 void answer_line(const char *label, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+typedef struct answer_text {
+    char text[4 * TANDEM_QUANTITY_TEXT];
+} answer_text;
+/* "0.12% (95%: -0.10 to 0.34%)", of a trial's mean and interval, whose ends may be infinite (trial.h). */
+answer_text answer_interval(double mean, double low, double high, const char *unit);
 
 /* The line "extra samples": more samples to the same loss, their interval, and the goodput; or why they are
  * not known. */

@@ -46,28 +46,9 @@ static json_t *loss_result_json(const tandem_loss_result *r, double at_most)
 
 /* --- As text -------------------------------------------------------------------------------------------- */
 
-typedef struct interval_text {
-    char text[4 * TANDEM_QUANTITY_TEXT];
-} interval_text;
-
-/* "+0.0021 nats (95%: -0.001 to 0.0052)" */
-static interval_text interval_of(const tandem_trial_interval *of, double factor, const char *unit)
+static answer_text interval_of(const tandem_trial_interval *of, double factor, const char *unit)
 {
-    interval_text to;
-    const double mean = factor * of->mean, half = factor * (of->high - of->low) / 20; /* a digit more */
-    if (isnan(of->mean))
-        (void)snprintf(to.text, sizeof to.text, "unknown");
-    else if (isinf(of->mean))
-        (void)snprintf(to.text, sizeof to.text, "without limit");
-    else if (isinf(of->low) || isinf(of->high))
-        (void)snprintf(to.text, sizeof to.text, "%s%s (95%%: unknown; it takes two pairs)",
-                       tandem_quantity_plain(mean, 2).text, unit);
-    else
-        (void)snprintf(to.text, sizeof to.text, "%s%s (95%%: %s to %s%s)",
-                       tandem_quantity_known_to(mean, half).text, unit,
-                       tandem_quantity_known_to(factor * of->low, half).text,
-                       tandem_quantity_known_to(factor * of->high, half).text, unit);
-    return to;
+    return answer_interval(factor * of->mean, factor * of->low, factor * of->high, unit);
 }
 
 /* How many pairs may decide, and in which time. */

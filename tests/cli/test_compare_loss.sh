@@ -86,7 +86,7 @@ measure 0 "${small[@]}" --uniform int8_full --repetitions 3 --json --db beside.d
 report "branches beside each other have the losses of branches one after the other" $?
 
 # A trial that is killed in the plan's branch keeps the base's.
-"$tandem" compare --measure-loss "${small[@]}" --uniform int8_full --steps 4000 --db killed.db -q \
+"$tandem" compare --measure-loss "${small[@]}" --uniform int8_full --steps 20000 --db killed.db -q \
     >/dev/null 2>&1 &
 trial=$!
 python3 - <<'PYTHON' >out 2>err
@@ -105,7 +105,7 @@ PYTHON
 code=$?
 kill $trial && wait $trial 2>/dev/null
 [ $code = 0 ] &&
-    measure 0 "${small[@]}" --uniform int8_full --steps 4000 --repetitions 1 --db killed.db --json &&
+    measure 0 "${small[@]}" --uniform int8_full --steps 20000 --repetitions 1 --db killed.db --json &&
     [ "$(field branches_known out)" = 1 ]
 report "a trial that is killed keeps the branch that has ended" $?
 
@@ -149,12 +149,13 @@ report "so is the plan of a file, whose limits of memory do not count" $?
 
 
 # --- Beside what is predicted ---
+TANDEM_DB=$work/predicted.db
 run 0 profile "${small[@]:0:4}" --batch 4 --uniform int8_full &&
     run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full && ! grep -q '^measured' out &&
     measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.001 --repetitions 3 --json &&
     cp out trial.json &&
     run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full &&
-    grep -q '^measured .* more samples than fp32 (95%: .*), by 3 pairs of 80 steps$' out &&
+    grep -q '^measured .* (95%: .*) more samples than fp32, by 3 pairs of 80 steps$' out &&
     run 0 replay "${small[@]:0:4}" --batch 8 --uniform int8_full --predict --json &&
     ! grep -q '"trial"' out &&
     run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full --json && cat >beside.py <<'PYTHON'
@@ -167,6 +168,18 @@ for name, of in (("extra_samples", "mean"), ("low", "low"), ("high", "high")):
 PYTHON
 python3 beside.py 2>err
 report "replay prints a trial of the very same plan, and of no other" $?
+# The plan's loss may be above all of the base's curve, in the mean or at an end of the interval.
+of_trial() { # EXTRA LOW HIGH
+    python3 -c "import sqlite3
+store = sqlite3.connect('predicted.db')
+store.execute('UPDATE trial SET extra = $1, extra_low = $2, extra_high = $3')
+store.commit()" && run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full
+}
+by=", by 3 pairs of 80 steps"
+of_trial 0.5 0.25 9e999 && grep -q "^measured .* 50% (95%: 25% to no limit) more samples than fp32$by" out &&
+    of_trial 9e999 0.25 9e999 &&
+    grep -q "^measured .* without limit (95%: 25% to no limit) more samples than fp32$by" out
+report "a trial without an upper end is printed, too" $?
 
 # --- Bad input ---
 measure 2 --model mlp:width=16 --device "$strongest" && grep -q "give --data" err &&
