@@ -1,6 +1,8 @@
 /* opening.h: what a request names, opened; shared by workload.c and planner.c, private to allocator/. */
 #pragma once
 
+#include "tandem/advanced/predictor.h"
+#include "tandem/advanced/store.h"
 #include "tandem/planner.h"
 
 /* Parses a cluster, and fills in batches, limits and how ranks exchange gradients. batch 0 =
@@ -26,6 +28,18 @@ tandem_status tandem_planner_open_at(tandem_planner **planner, const tandem_requ
 /* The step with all operators in fp32; −1: a time of it is missing. Simulated once; the replayer's precisions
  * stay, its last run may not. TANDEM_NO_MEMORY. */
 tandem_status tandem_planner_fp32_step(int64_t *step_ns, tandem_planner *planner, tandem_error *error);
+
+/* A plan of the planner's model that a trial measured, with what `estimate` predicts for it now. */
+typedef struct tandem_tried {
+    uint64_t plan_hash;         /* tandem_trial_plan_hash */
+    tandem_precision precision; /* of its largest part */
+    tandem_tried_plan plan;
+} tandem_tried;
+/* Those against fp32 on the request's data, at most TANDEM_STORE_TRIED_PLANS. A plan whose text does not fit
+ * the model, or whose operators have no estimate, is left out. The planner keeps them; predicted once.
+ * TANDEM_NO_MEMORY: *n = 0. */
+tandem_status tandem_planner_tried(const tandem_tried **tried, int *n, tandem_planner *planner,
+                                   const tandem_estimate *estimate, tandem_error *error);
 
 /* The same for an answer: as tandem_answer_open, for a checked request. */
 tandem_status tandem_answer_open_at(tandem_answer *answer, const tandem_allocation_request *request,

@@ -2,6 +2,7 @@
 #include "allocator/opening.h"
 #include "allocator/problem.h"
 #include "base/append.h"
+#include "profiles/plan/plan_json.h"
 
 #include <assert.h>
 #include <math.h>
@@ -19,6 +20,8 @@ struct tandem_planner {
     char why_no_estimate[TANDEM_ERROR_TEXT]; /* why there is none; "" = it was not looked for, or is there */
     tandem_trial_record *trial;              /* [n_trial] of the model, as the store orders them */
     int n_trial;
+    tandem_tried tried[TANDEM_STORE_TRIED_PLANS]; /* [n_tried]; n_tried −1: not predicted yet */
+    int n_tried;
     int64_t fp32_ns; /* the step with all operators in fp32; 0 = not simulated, −1 = unknown */
 };
 
@@ -133,8 +136,10 @@ static tandem_status load_sensitivities(tandem_planner *planner, tandem_store *s
     free(loaded);
     if (status != TANDEM_OK || !planner->method->compute_estimated) return status;
     if (!estimate) status = tandem_store_load_estimate(&planner->estimate, store, graph, data, error);
-    if (status == TANDEM_OK) planner->problem.estimate = estimate ? estimate : &planner->estimate;
-    return status;
+    if (status != TANDEM_OK) return status;
+    planner->problem.estimate = estimate ? estimate : &planner->estimate;
+    planner->n_tried = -1; /* what is predicted for them follows from it */
+    return TANDEM_OK;
 }
 
 /* Checks first what needs no store. */
@@ -221,6 +226,7 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     if (status == TANDEM_OK)
         status = tandem_replayer_open_with(&made->problem.replayer, &run_by, graph, store, &options, error);
     made->problem.graph = graph[0];
+    made->n_tried = -1;
     if (status == TANDEM_OK && !request->times_only)
         status = load_sensitivities(made, store, request->data, NULL, error);
     if (status == TANDEM_OK && store)
@@ -335,7 +341,7 @@ void tandem_planner_close(tandem_planner *planner)
     if (!planner) return;
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->sensitivity[c]);
     tandem_estimate_close(&planner->estimate);
-    free(planner->trial);
+    tandem_store_close_trials(planner->trial, planner->n_trial);
     free(planner->store);
     free(planner->data);
     tandem_replayer_close(planner->problem.replayer);
@@ -382,6 +388,45 @@ tandem_status tandem_planner_estimate(const tandem_estimate **estimate, const ch
                                              : NULL;
     *why_none = planner->why_no_estimate;
     return TANDEM_OK;
+}
+
+/* A text of another model, or of devices that are not known here, says nothing. */
+static tandem_status predict_tried(tandem_planner *planner, const tandem_trial_record *trial,
+                                   const tandem_estimate *estimate, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_plan_sensitivity of = {.n_largest = 0};
+    const tandem_graph *graph = planner->problem.graph;
+    if (!trial->plan || strcmp(trial->base, "fp32") != 0) return TANDEM_OK;
+    if (planner->data && strcmp(planner->data, trial->data) != 0) return TANDEM_OK;
+    tandem_status status =
+        tandem_plan_parse_of(&plan, graph, trial->plan, strlen(trial->plan), "the plan of a trial", error);
+    if (status == TANDEM_OK) status = tandem_plan_sensitivity_estimate(&of, estimate, plan, graph, error);
+    tandem_plan_close(plan);
+    if (status == TANDEM_OK && of.n_largest > 0)
+        planner->tried[planner->n_tried++] = (tandem_tried){.plan_hash = trial->plan_hash,
+                                                            .precision = of.largest[0].precision,
+                                                            .plan = {.predicted = of.estimate.value,
+                                                                     .extra = trial->extra,
+                                                                     .low = trial->extra_low,
+                                                                     .high = trial->extra_high,
+                                                                     .diverged = trial->n_diverged > 0}};
+    return status == TANDEM_NO_MEMORY ? status : TANDEM_OK;
+}
+
+tandem_status tandem_planner_tried(const tandem_tried **tried, int *n, tandem_planner *planner,
+                                   const tandem_estimate *estimate, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    if (planner->n_tried < 0) {
+        planner->n_tried = 0;
+        for (int k = 0; k < planner->n_trial && status == TANDEM_OK; k++)
+            status = predict_tried(planner, &planner->trial[k], estimate, error);
+    }
+    if (status != TANDEM_OK) planner->n_tried = -1;
+    *tried = planner->tried;
+    *n = status == TANDEM_OK ? planner->n_tried : 0;
+    return status;
 }
 
 const tandem_trial_record *tandem_planner_trial(const tandem_planner *planner, const tandem_plan *plan)

@@ -50,10 +50,9 @@ answer_text answer_interval(double mean, double low, double high, const char *un
                        tandem_quantity_known_to(mean, half).text, unit,
                        tandem_quantity_known_to(low, half).text, unit);
     else
-        (void)snprintf(to.text, sizeof to.text, "%s%s (95%%: %s to %s%s)",
-                       tandem_quantity_known_to(mean, half).text, unit,
-                       tandem_quantity_known_to(low, half).text, tandem_quantity_known_to(high, half).text,
-                       unit);
+        (void)snprintf(
+            to.text, sizeof to.text, "%s%s (95%%: %s to %s%s)", tandem_quantity_known_to(mean, half).text,
+            unit, tandem_quantity_known_to(low, half).text, tandem_quantity_known_to(high, half).text, unit);
     return to;
 }
 
@@ -72,6 +71,16 @@ static void print_trial(const tandem_goodput *g)
         answer_line("measured", "%s more samples than fp32, by %d pairs of %lld steps%s",
                     answer_interval(t->extra, t->low, t->high, "%").text, t->n_pair, (long long)t->n_step,
                     where);
+}
+
+/* What trials of other plans make of the prediction. */
+static void print_corrected(const tandem_goodput *g)
+{
+    const struct tandem_goodput_corrected *c = &g->corrected;
+    if (c->n_trial == 0 || g->trial.n_pair > 0) return;
+    answer_line("corrected", "%s to the same loss, by trials of %d other plan%s",
+                answer_interval(c->sensitivity, c->low, c->high, "%").text, c->n_trial,
+                c->n_trial == 1 ? "" : "s");
 }
 
 static void print_predicted(const tandem_goodput *g)
@@ -98,6 +107,7 @@ static void print_predicted(const tandem_goodput *g)
 void answer_extra_samples(const tandem_goodput *g)
 {
     print_predicted(g);
+    print_corrected(g);
     print_trial(g);
 }
 

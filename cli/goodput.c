@@ -72,6 +72,12 @@ void goodput_add_json(json_t *object, const tandem_goodput *g)
                                       (json_int_t)g->trial.n_step, "extra_samples",
                                       cli_json_number(g->trial.extra), "low", cli_json_number(g->trial.low),
                                       "high", cli_json_number(g->trial.high)));
+    if (g->corrected.n_trial)
+        json_object_set_new(object, "corrected",
+                            json_pack("{s:i,s:o,s:o,s:o}", "trials", g->corrected.n_trial, "sensitivity",
+                                      cli_json_number(g->corrected.sensitivity), "low",
+                                      cli_json_number(g->corrected.low), "high",
+                                      cli_json_number(g->corrected.high)));
     json_object_set_new(object, "fp32_goodput_samples_per_s", cli_json_number(g->goodput));
     json_object_set_new(object, "fp32_samples_per_s",
                         cli_json_number(g->is_fp32 ? g->samples_per_s : g->fp32_samples_per_s));

@@ -67,17 +67,48 @@ static void set_fp32_sensitivity(tandem_goodput *g, double exchange, const tande
     g->is_fp32 = exchange == 0;
 }
 
-static tandem_status estimate_sensitivity(tandem_goodput *g, const tandem_estimate *estimate,
-                                          const tandem_plan *plan, const tandem_graph *graph,
-                                          tandem_error *error)
+/* Errors of one kind: of casts to 8-bit integers, to 8-bit floats, or to wider numbers. */
+static tandem_dtype error_kind(tandem_precision precision)
+{
+    const tandem_dtype saved = tandem_precision_get(precision)->saved;
+    return tandem_dtype_bytes(saved) == 1 ? saved : TANDEM_F32;
+}
+
+/* By trials of other plans whose largest part is of the same kind. */
+static tandem_status correct_sensitivity(tandem_goodput *g, tandem_planner *planner, const tandem_plan *plan,
+                                         const tandem_estimate *estimate, const tandem_plan_sensitivity *of,
+                                         tandem_error *error)
+{
+    tandem_tried_plan same[TANDEM_STORE_TRIED_PLANS];
+    const tandem_tried *tried = NULL;
+    const uint64_t hash = tandem_trial_plan_hash(plan);
+    int n = 0, n_same = 0;
+    if (of->n_largest == 0 || !(of->estimate.value > 0)) return TANDEM_OK;
+    const tandem_status status = tandem_planner_tried(&tried, &n, planner, estimate, error);
+    for (int k = 0; k < n; k++)
+        if (tried[k].plan_hash != hash &&
+            error_kind(tried[k].precision) == error_kind(of->largest[0].precision))
+            same[n_same++] = tried[k].plan;
+    const tandem_correction found = tandem_correction_find(same, n_same);
+    g->corrected = (struct tandem_goodput_corrected){.n_trial = found.n_trial,
+                                                     .sensitivity = g->sensitivity * found.factor,
+                                                     .low = g->sensitivity * found.low,
+                                                     .high = g->sensitivity * found.high};
+    return status;
+}
+
+static tandem_status estimate_sensitivity(tandem_goodput *g, tandem_planner *planner,
+                                          const tandem_estimate *estimate, const tandem_plan *plan,
+                                          const tandem_graph *graph, tandem_error *error)
 {
     tandem_plan_sensitivity of;
     tandem_error why = {0};
     const tandem_status status = tandem_plan_sensitivity_estimate(&of, estimate, plan, graph, &why);
-    if (status == TANDEM_OK)
+    if (status == TANDEM_OK) {
         set_sensitivity(g, &of, graph);
-    else if (status != TANDEM_MISSING)
-        return tandem_error_forward(status, &why, error);
+        return correct_sensitivity(g, planner, plan, estimate, &of, error);
+    }
+    if (status != TANDEM_MISSING) return tandem_error_forward(status, &why, error);
     (void)snprintf(g->unknown, sizeof g->unknown, "%s", why.text);
     return TANDEM_OK;
 }
@@ -116,7 +147,7 @@ tandem_status tandem_goodput_find(tandem_goodput *goodput, tandem_planner *plann
     if (is_all_fp32(plan))
         set_fp32_sensitivity(&g, tandem_allreduce_noise(&plan->cluster), graph);
     else if (estimate)
-        status = estimate_sensitivity(&g, estimate, plan, graph, error);
+        status = estimate_sensitivity(&g, planner, estimate, plan, graph, error);
     if (status != TANDEM_OK) return status;
     if (!is_all_fp32(plan)) add_trial(&g, planner, plan);
     if (g.is_known && estimate && has_unconverted_ranges(estimate, plan)) g.range_batch = estimate->batch;

@@ -200,6 +200,12 @@ typedef struct tandem_goodput {
         int64_t n_step;
         double extra, low, high;
     } trial;
+    /* what is predicted, by trials of the model's other plans whose largest part is of the same kind of
+     * errors: 8-bit integers, 8-bit floats or wider numbers. Percent; n_trial 0 = there is none */
+    struct tandem_goodput_corrected {
+        int n_trial;
+        double sensitivity, low, high;
+    } corrected;
     int64_t range_batch;  /* that was estimated, where ranges do not convert to the plan's; 0: all convert */
     double samples_per_s; /* of all ranks and micro-steps */
     double goodput;       /* samples_per_s / (1 + sensitivity): training in fp32 that makes as much */

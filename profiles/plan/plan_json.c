@@ -585,35 +585,59 @@ static tandem_status open_plan_graph(tandem_graph **graph, const tandem_plan *he
     return tandem_json_refuse(location, "model", inner.text);
 }
 
+static tandem_plan plan_head_of_nothing(void)
+{
+    return (tandem_plan){
+        .max_sensitivity = NAN, .slowdown = NAN, .sensitivity_bound = NAN, .lower_bound = NAN, .gap = NAN};
+}
+
+/* A plan of `graph` from what its head says and the precisions of its classes. */
+static tandem_status read_plan_of(tandem_plan **plan, tandem_plan *head, const tandem_graph *graph,
+                                  const json_t *root, tandem_json_location *location)
+{
+    tandem_plan *read = NULL;
+    head->assignment.n_op = graph->n_op;
+    tandem_status status = tandem_plan_check(head, graph, location->error);
+    if (status == TANDEM_OK) status = plan_from_head(&read, head, graph, location->error);
+    const json_t *const classes = json_object_get(root, "classes");
+    for (int c = 0; status == TANDEM_OK && c < read->cluster.n_class; c++)
+        status = read_precisions(read, c, location,
+                                 json_object_get(json_array_get(classes, (size_t)c), "precision"), graph);
+    if (status == TANDEM_OK)
+        *plan = read;
+    else
+        tandem_plan_close(read);
+    return status;
+}
+
 tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
                                 const char *source, tandem_error *error)
 {
-    tandem_plan head = {
-        .max_sensitivity = NAN, .slowdown = NAN, .sensitivity_bound = NAN, .lower_bound = NAN, .gap = NAN};
+    tandem_plan head = plan_head_of_nothing();
     tandem_json_location location = {.source = source, .error = error};
     json_t *root = NULL;
-    tandem_plan *read = NULL;
     tandem_graph *opened = NULL;
     tandem_status status = tandem_json_parse(&root, bytes, n, source, error);
     if (status == TANDEM_OK) status = read_plan_head(&head, &location, root);
     if (status == TANDEM_OK) status = open_plan_graph(&opened, &head, &location);
-    if (status == TANDEM_OK) {
-        head.assignment.n_op = opened->n_op;
-        status = tandem_plan_check(&head, opened, error);
-    }
-    if (status == TANDEM_OK) status = plan_from_head(&read, &head, opened, error);
-    const json_t *const classes = json_object_get(root, "classes");
-    for (int c = 0; status == TANDEM_OK && c < read->cluster.n_class; c++)
-        status = read_precisions(read, c, &location,
-                                 json_object_get(json_array_get(classes, (size_t)c), "precision"), opened);
-    if (status == TANDEM_OK) {
-        *plan = read;
+    if (status == TANDEM_OK) status = read_plan_of(plan, &head, opened, root, &location);
+    if (status == TANDEM_OK)
         *graph = opened;
-        read = NULL;
-        opened = NULL;
-    }
-    tandem_plan_close(read);
-    tandem_graph_close(opened);
+    else
+        tandem_graph_close(opened);
+    json_decref(root);
+    return status;
+}
+
+tandem_status tandem_plan_parse_of(tandem_plan **plan, const tandem_graph *graph, const char *bytes, size_t n,
+                                   const char *source, tandem_error *error)
+{
+    tandem_plan head = plan_head_of_nothing();
+    tandem_json_location location = {.source = source, .error = error};
+    json_t *root = NULL;
+    tandem_status status = tandem_json_parse(&root, bytes, n, source, error);
+    if (status == TANDEM_OK) status = read_plan_head(&head, &location, root);
+    if (status == TANDEM_OK) status = read_plan_of(plan, &head, graph, root, &location);
     json_decref(root);
     return status;
 }

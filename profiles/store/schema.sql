@@ -318,11 +318,12 @@ CREATE TABLE branch_loss (
 ) STRICT, WITHOUT ROWID;
 
 -- What a trial found: a later one of the same plan, data and steps replaces it. plan_hash: of devices,
--- ranks, batches and precisions. extra: samples that the plan needs more than its base, as a share; NULL =
--- not known.
+-- ranks, batches and precisions, which plan has as tandem_plan_text writes them. extra: samples that the plan
+-- needs more than its base, as a share; NULL = not known.
 CREATE TABLE trial (
     model INTEGER NOT NULL REFERENCES model (id),
     plan_hash TEXT NOT NULL,
+    plan TEXT NOT NULL,
     data TEXT NOT NULL,
     base TEXT NOT NULL, -- precision
     steps_before INTEGER NOT NULL CHECK (steps_before >= 0),

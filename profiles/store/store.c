@@ -14,7 +14,7 @@
 _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
 /* Of schema.sql and objects.def. A store of another version is refused; 0 is an empty one. */
-enum { VERSION = 9 };
+enum { VERSION = 10 };
 enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 
 static const char not_a_database[] = "it is not a database, or its first bytes are overwritten";

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hash.h"
 #include "profiles/store/store_handle.h"
@@ -141,6 +142,10 @@ tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uin
                                      const tandem_trial_record *trial, tandem_error *error)
 {
     char hash[TANDEM_STORE_HASH], plan[TANDEM_STORE_HASH];
+    if (strlen(trial->plan) > TANDEM_STORE_MAX_TRIED_BYTES)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "the text of a plan of %zu bytes: a store keeps %d at most",
+                                strlen(trial->plan), (int)TANDEM_STORE_MAX_TRIED_BYTES);
     tandem_store_print_hash(hash, graph_hash);
     tandem_store_print_hash(plan, trial->plan_hash);
     tandem_status status = tandem_store_write_begin(store, error);
@@ -149,14 +154,27 @@ tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uin
     if (status == TANDEM_OK)
         status = tandem_store_execute(
             store, error,
-            "INSERT OR REPLACE INTO trial (model, plan_hash, data, base, steps_before, steps, emulated, "
-            "pairs, diverged, extra, extra_low, extra_high, host, time_ns)"
+            "INSERT OR REPLACE INTO trial (model, plan_hash, plan, data, base, steps_before, steps, "
+            "emulated, pairs, diverged, extra, extra_low, extra_high, host, time_ns)"
             " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
-            "?13, ?14)",
-            "ssssiiiiirrrii", hash, plan, trial->data, trial->base, trial->steps_before, trial->n_step,
-            (int64_t)trial->is_emulated, (int64_t)trial->n_pair, (int64_t)trial->n_diverged, trial->extra,
-            trial->extra_low, trial->extra_high, store->host, tandem_store_now_ns());
+            "?13, ?14, ?15)",
+            "sssssiiiiirrrii", hash, plan, trial->plan, trial->data, trial->base, trial->steps_before,
+            trial->n_step, (int64_t)trial->is_emulated, (int64_t)trial->n_pair, (int64_t)trial->n_diverged,
+            trial->extra, trial->extra_low, trial->extra_high, store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
+}
+
+/* A store of strangers may have a text of any length. */
+static tandem_status read_tried_plan(tandem_trial_record *to, const tandem_store *store, sqlite3_stmt *row,
+                                     tandem_error *error)
+{
+    const char *text = NULL;
+    const tandem_status status = tandem_store_column_text(&text, store, row, 11, error);
+    if (status != TANDEM_OK) return status;
+    if (strlen(text) > TANDEM_STORE_MAX_TRIED_BYTES)
+        return tandem_store_refuse_damaged(store, "the plan of a trial", error);
+    to->plan = strdup(text);
+    return to->plan ? TANDEM_OK : tandem_no_memory(error, "for the plan of a trial");
 }
 
 static tandem_status read_trial(tandem_trial_record *to, const tandem_store *store, sqlite3_stmt *row,
@@ -184,6 +202,12 @@ static tandem_status read_trial(tandem_trial_record *to, const tandem_store *sto
                : TANDEM_OK;
 }
 
+void tandem_store_close_trials(tandem_trial_record *trial, int n)
+{
+    for (int k = 0; k < n; k++) free(trial[k].plan);
+    free(trial);
+}
+
 tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tandem_store *store,
                                        uint64_t graph_hash, tandem_error *error)
 {
@@ -197,18 +221,20 @@ tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tand
     tandem_status status = tandem_store_query(
         &row, store, error,
         "SELECT plan_hash, data, base, steps_before, steps, emulated, pairs, diverged, extra, extra_low, "
-        "extra_high FROM trial WHERE model = (SELECT id FROM model WHERE hash = ?1)"
+        "extra_high, plan FROM trial WHERE model = (SELECT id FROM model WHERE hash = ?1)"
         " ORDER BY emulated, time_ns DESC LIMIT 1024",
         "s", hash);
     while (status == TANDEM_OK && n_trial < MOST) {
         status = tandem_store_next_row(&more, store, row, error);
         if (status != TANDEM_OK || !more) break;
         status = read_trial(&all[n_trial], store, row, error);
+        if (status == TANDEM_OK && n_trial < TANDEM_STORE_TRIED_PLANS)
+            status = read_tried_plan(&all[n_trial], store, row, error);
         n_trial += status == TANDEM_OK;
     }
     if (row) (void)sqlite3_reset(row);
     if (status != TANDEM_OK || n_trial == 0) {
-        free(all);
+        tandem_store_close_trials(all, n_trial);
         all = NULL;
     }
     if (status != TANDEM_OK) return status;

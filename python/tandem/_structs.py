@@ -440,6 +440,17 @@ class GoodputTrial(Structure):
     ]
 
 
+class GoodputCorrected(Structure):
+    """tandem_goodput_corrected"""
+
+    _fields_ = [
+        ("n_trial", c_int),
+        ("sensitivity", c_double),
+        ("low", c_double),
+        ("high", c_double),
+    ]
+
+
 class Goodput(Structure):
     """tandem_goodput"""
 
@@ -458,6 +469,7 @@ class Goodput(Structure):
         ("n_largest", c_int),
         ("largest", GoodputOperator * 3),
         ("trial", GoodputTrial),
+        ("corrected", GoodputCorrected),
         ("range_batch", c_int64),
         ("samples_per_s", c_double),
         ("goodput", c_double),

@@ -17,6 +17,7 @@ typedef struct trial {
     const tandem_loss_request *request;
     tandem_workload workload; /* the plan's */
     uint64_t plan_hash;       /* of the plan as it was asked for */
+    char *plan_text;          /* of the same */
     branch_source source;
     char plan_path[2][SCRATCH_JSON];
     int64_t begin;
@@ -136,6 +137,8 @@ static tandem_status open_trial(trial *t, tandem_error *error)
     const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return TANDEM_MISSING;
     t->plan_hash = tandem_trial_plan_hash(t->workload.plan);
+    t->plan_text = tandem_plan_text(t->workload.plan, t->workload.graph[0]);
+    if (!t->plan_text) return tandem_no_memory(error, "for the text of a plan");
     t->source.request = t->request;
     t->source.base = trial_base(t->request);
     status = choose_devices(t, error);
@@ -157,6 +160,7 @@ static void close_trial(trial *t)
         for (int i = 0; i < TANDEM_TRIAL_MOST_PAIRS; i++) branch_free(&t->branch[k][i]);
     }
     if (backend) backend->data_close(&t->source.data);
+    free(t->plan_text);
     tandem_workload_close(&t->workload);
 }
 
@@ -321,6 +325,7 @@ static tandem_status keep_trial(const trial *t, tandem_error *error)
     const tandem_trial_result *found = &t->out.trial;
     tandem_store *store = NULL;
     tandem_trial_record record = {.plan_hash = t->plan_hash,
+                                  .plan = t->plan_text,
                                   .steps_before = t->begin,
                                   .n_step = t->request->train.steps,
                                   .is_emulated = *t->out.emulated_on != '\0',

@@ -181,6 +181,50 @@ of_trial 0.5 0.25 9e999 && grep -q "^measured .* 50% (95%: 25% to no limit) more
     grep -q "^measured .* without limit (95%: 25% to no limit) more samples than fp32$by" out
 report "a trial without an upper end is printed, too" $?
 
+# --- What trials say of other plans ---
+TANDEM_DB=$work/corrected.db
+corrected() { # UNIFORM: replays it; the numbers of "corrected" and the prediction, or nothing
+    run 0 replay "${small[@]:0:4}" --batch 4 --uniform "$1" --json && python3 -c '
+import json
+said = json.load(open("out"))
+if "corrected" in said: print(*said["corrected"].values(), said["sensitivity"], int("trial" in said))'
+}
+change_trial() { # SQL: of what is in the store
+    python3 -c 'import sqlite3, sys
+store = sqlite3.connect("corrected.db")
+store.execute(sys.argv[1])
+store.commit()' "$1"
+}
+run 0 sensitivity "${small[@]:0:4}" --batch 4 --data data --by samples --steps 20 --lr 0.01 &&
+    run 0 profile "${small[@]:0:4}" --batch 4 --uniform int8 &&
+    run 0 profile "${small[@]:0:4}" --batch 4 --uniform int8_full && [ -z "$(corrected int8)" ] &&
+    measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.001 --repetitions 3 &&
+    corrected int8 >by_one && corrected int8_full >of_its_own && python3 - <<'PYTHON' 2>err
+n, value, low, high, predicted, is_tried = map(float, open("by_one").read().split())
+assert n == 1 and not is_tried, (n, is_tried)
+assert low < value < high and value != predicted
+assert not open("of_its_own").read(), "a plan is not corrected by its own trial"
+PYTHON
+report "a trial of one plan corrects what is predicted for another" $?
+# As if the trial had found four times, and a quarter, of what is predicted for its plan.
+found() { # FACTOR
+    local extra
+    run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full --json &&
+        extra=$(python3 -c "import json; print(json.load(open('out'))['sensitivity'] / 100 * $1)") &&
+        change_trial "UPDATE trial SET extra = $extra, extra_low = 0.99 * $extra, extra_high = 1.01 * $extra"
+}
+found 4 && corrected int8 >four && found 0.25 && corrected int8 >quarter && python3 - <<'PYTHON' 2>err
+for name, factor in (("four", 4), ("quarter", 0.25)):
+    _, value, low, high, predicted, _ = map(float, open(name).read().split())
+    assert 0.7 < value / predicted / factor < 1.4, (name, value / predicted)
+    assert 5 < high / low < 9, (name, high / low)
+PYTHON
+report "by the factor that the trial found, with an interval of another plan" $?
+run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8 &&
+    grep -qE '^corrected +[0-9.e-]+% \(95%: .*\) to the same loss, by trials of 1 other plan$' out &&
+    change_trial "UPDATE trial SET plan = replace(plan, 'int8_full', 'int9')" && [ -z "$(corrected int8)" ]
+report "it is printed; a plan's text that does not fit the model says nothing" $?
+
 # --- Bad input ---
 measure 2 --model mlp:width=16 --device "$strongest" && grep -q "give --data" err &&
     measure 2 "${small[@]}" --steps 15 && grep -q "a branch of 15 steps: it takes 16 or more" err &&

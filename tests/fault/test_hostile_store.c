@@ -205,7 +205,7 @@ static void a_store_of_our_schema_is_ours(void **state)
         tandem_error error = {0};
         (void)empty_folder(p->folder);
         run_sql(p->path, schema_sql);
-        run_sql(p->path, "PRAGMA application_id = 1953391725; PRAGMA user_version = 9");
+        run_sql(p->path, "PRAGMA application_id = 1953391725; PRAGMA user_version = 10");
         require_ok(tandem_store_open(&store, p->path, (tandem_store_mode)mode, &error), &error);
         tandem_store_close(store);
         run_sql(p->path, "CREATE VIEW theirs AS SELECT 1");

@@ -337,7 +337,7 @@ static void store_sql(const char *path, const char *sql)
 /* Of another version: nothing of it is read, written or changed, and a command for a new one is named. */
 static void a_store_of_another_version_is_refused(void **state)
 {
-    static const int versions[] = {1, 5, 6, 8, 10};
+    static const int versions[] = {1, 5, 6, 9, 11};
     const test_folder *const p = *state;
     tandem_cost_key key = op_key_store("a");
     tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
@@ -351,7 +351,7 @@ static void a_store_of_another_version_is_refused(void **state)
             store_sql(p->path, text);
             assert_int_equal(tandem_store_open(&store, p->path, (tandem_store_mode)mode, &error),
                              TANDEM_WRONG_FORMAT);
-            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 9", versions[i]);
+            (void)snprintf(text, sizeof text, "has schema version %d, this tandem has 10", versions[i]);
             assert_non_null(strstr(error.text, text));
             assert_non_null(strstr(error.text, "`tandem profile --db FILE` makes a new one"));
             assert_int_equal(ask(p->path, "PRAGMA user_version"), versions[i]);
@@ -405,7 +405,7 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 9);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 10);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
@@ -916,7 +916,9 @@ static void branches_come_back(void **state)
 static void trials_come_back_in_order(void **state)
 {
     const test_folder *const p = *state;
+    char text[] = "{}";
     tandem_trial_record trial = {.plan_hash = 7,
+                                 .plan = text,
                                  .data = "d",
                                  .base = "fp32",
                                  .n_step = 20,
@@ -942,8 +944,24 @@ static void trials_come_back_in_order(void **state)
     assert_true(all[0].extra == 0.25 && all[0].extra_low == -INFINITY && all[0].extra_high == INFINITY &&
                 all[0].plan_hash == 7);
     assert_string_equal(all[1].base, "fp32");
-    free(all);
+    assert_string_equal(all[0].plan, "{}");
+    tandem_store_close_trials(all, n);
+    for (uint64_t k = 0; k < TANDEM_STORE_TRIED_PLANS; k++) {
+        trial.plan_hash = 100 + k;
+        require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
+    }
+    require_ok(tandem_store_load_trials(&all, &n, store, 9, &error), &error);
+    assert_int_equal(n, TANDEM_STORE_TRIED_PLANS + 2);
+    assert_true(all[TANDEM_STORE_TRIED_PLANS - 1].plan && !all[TANDEM_STORE_TRIED_PLANS].plan);
+    tandem_store_close_trials(all, n);
     tandem_store_close(store);
+    /* A store of strangers may have a text of any length. */
+    store_sql(p->path, "UPDATE trial SET plan = hex(zeroblob(1 << 20))");
+    tandem_store *const damaged = open_store(p->path, TANDEM_STORE_READ);
+    all = NULL;
+    assert_int_equal(tandem_store_load_trials(&all, &n, damaged, 9, &error), TANDEM_MALFORMED);
+    assert_true(!all && strstr(error.text, "the plan of a trial"));
+    tandem_store_close(damaged);
 }
 
 int main(void)

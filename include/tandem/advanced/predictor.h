@@ -417,5 +417,25 @@ tandem_status tandem_estimate_whole_plan(tandem_whole_plan *to, const tandem_est
                                          const double *share, const double *loss_rise,
                                          const tandem_sensitivity_step *step, tandem_error *error);
 
+/* --- What trials of other plans say (predictor/correction.c) -------------------------------------------- */
+
+/* A trial (trial.h) of a plan beside what is predicted for it. Shares. extra NaN, or low without a limit: it
+ * says nothing; extra infinite, or diverged: the plan needs at least twice the samples. */
+typedef struct tandem_tried_plan {
+    double predicted, extra, low, high;
+    int diverged;
+} tandem_tried_plan;
+
+/* Another plan of the model needs `factor` times what is predicted for it: the median; 95 %: low to high. NaN
+ * where n_trial, the trials that say something, is 0. */
+typedef struct tandem_correction {
+    int n_trial;
+    double factor, low, high;
+} tandem_correction;
+
+/* tandem_correction_find: from n ≥ 0 trials of one model, of plans whose errors are of one kind. Cost: some
+ * 6,000 exponentials a trial. */
+tandem_correction tandem_correction_find(const tandem_tried_plan *tried, int n);
+
 TANDEM_END_DECLARATIONS
 #endif
