@@ -3,6 +3,7 @@
  * variance of its rounding against the numbers that draws give. */
 #include <float.h>
 
+#include "base/hash.h"
 #include "tandem/advanced/format.h"
 #include "tests/support/tandem_test.h"
 
@@ -274,6 +275,73 @@ static void variance_is_that_of_draws(void **state)
     }
 }
 
+/* --- Bits ----------------------------------------------------------------------------------------------- */
+
+/* Floats of all exponents, and some that are 0. Each run of 77 has a size of its own: a block, and none. */
+static void draw_bits(float *x, int n, uint64_t at)
+{
+    for (int i = 0; i < n; i++) {
+        at ^= at << 13, at ^= at >> 7, at ^= at << 17;
+        const uint32_t bits = (uint32_t)(at >> 32);
+        const int of_run = i / 77 * 37 % 250 - 140;
+        memcpy(&x[i], &bits, sizeof bits);
+        if (i % 1001 > 600 || !isfinite(x[i])) /* magnitudes of at most 1, mostly small ones */
+            x[i] = ldexpf((float)((double)(int32_t)bits * 0x1p-31), (int)(at % 12) - 11);
+        if (i % 2002 > 1300) x[i] = ldexpf((float)((double)(int32_t)bits * 0x1p-31), of_run);
+        if (at % 5 == 0) x[i] = at % 2 ? 0.0F : -0.0F;
+    }
+}
+
+static uint64_t hash_of_rounding(uint64_t hash, const tandem_format_cast *cast)
+{
+    static float out[77 * 390];
+    const uint64_t bytes = (uint64_t)(cast->rows * cast->columns) * sizeof(float);
+    tandem_error error = {0};
+    require_ok(tandem_format_round(out, NULL, cast, &error), &error);
+    hash = tandem_hash_bytes(hash, out, bytes);
+    require_ok(tandem_format_variance(out, NULL, cast, &error), &error);
+    return tandem_hash_bytes(hash, out, bytes);
+}
+
+/* What was measured with a format is of these bits. */
+static void formats_keep_their_bits(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t hash;
+    } kept[] = {
+        {"tf32", UINT64_C(0xe59a3b4ee5f1a630)}, {"tf32_cut", UINT64_C(0x25f0c3435a09a3c9)},
+        {"f16", UINT64_C(0xd8784934419d8a69)},  {"bf16", UINT64_C(0xdc13c161da68c650)},
+        {"e4m3", UINT64_C(0xfa3fe3607d0d563a)}, {"e5m2", UINT64_C(0xdf3e975117895eee)},
+        {"s8", UINT64_C(0x17bddc6d9bc29cde)},   {"s8_nearest", UINT64_C(0x19279b9d834d8c89)},
+        {"s4", UINT64_C(0xcd2c51780e4be99f)},   {"e2m1", UINT64_C(0xe32e0ced37bd9bb7)},
+        {"ulp", UINT64_C(0xdbdf6dac56afdfa6)},
+    };
+    static float x[77 * 390];
+    draw_bits(x, 77 * 390, 0x9E3779B97F4A7C15u);
+    int n_changed = 0;
+    for (size_t k = 0; k < N_OF(kept); k++) {
+        uint64_t hash = TANDEM_HASH_START;
+        tandem_format format = TANDEM_N_FORMAT;
+        assert_int_equal(tandem_format_find(&format, kept[k].name, NULL), TANDEM_OK);
+        for (int run = 0; run < 4; run++) { /* all, and parts whose largest magnitude is 1 or less */
+            const tandem_format_cast cast = {.format = format,
+                                             .x = run ? x + 601 : x,
+                                             .rows = run ? 5 : 390,
+                                             .columns = 77,
+                                             .range = run == 2 ? 0.3F : 0,
+                                             .error_scale = run == 3 ? -4 : 1,
+                                             .seed = 7,
+                                             .stream = {1, 2, 3}};
+            hash = hash_of_rounding(hash, &cast);
+        }
+        if (hash != kept[k].hash)
+            print_error("%s: the bits have the hash 0x%016llx\n", kept[k].name, (unsigned long long)hash);
+        n_changed += hash != kept[k].hash;
+    }
+    assert_int_equal(n_changed, 0);
+}
+
 static void formats_are_found_by_name(void **state)
 {
     for (int f = 0; f < TANDEM_N_FORMAT; f++) {
@@ -303,6 +371,7 @@ int main(void)
         cmocka_unit_test(error_scale_moves_between_both),
         cmocka_unit_test(not_finite_and_all_zero),
         cmocka_unit_test(variance_is_that_of_draws),
+        cmocka_unit_test(formats_keep_their_bits),
         cmocka_unit_test(formats_are_found_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
