@@ -29,7 +29,7 @@ is_done() { # MODEL FORMAT REPLICATES SEED
 estimate() { # MODEL DATA FORMAT REPLICATES SEED
     is_done "$1" "$3" "$4" "$5" && return 0
     local emulate=()
-    [ "$3" = s8 ] || emulate=("--emulate=$3")
+    [ "$3" = s8 ] || emulate=("--emulate=${3/e2m1/mxfp4}") # the list names mxfp4 by its numbers
     "$tandem" sensitivity -q --json --model "$1" --data "$2" --device "$device" --batch 32 \
         --uniform int8_full ${emulate[@]+"${emulate[@]}"} --init weights.safetensors --steps 2 --at 0 \
         --repetitions "$4" --seed "$5" >answer.json

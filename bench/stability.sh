@@ -30,9 +30,10 @@ run_plan() { # USE MODEL DATA STEPS PLAN
     is_done "$2" "$5" && return 0
     local of=(-q --json --model "$2" --data "$3" --device "$device" --batch 32 --steps "$4")
     of+=(--uniform "${5%:*}")
-    case ${5#*:} in
-    s8) ;;
-    fp8) of+=(--emulate) ;;
+    case $5 in
+    *:s8) ;;
+    *:fp8) of+=(--emulate) ;;
+    *:e2m1) of+=(--emulate=mxfp4) ;; # the list names it by its numbers
     *) of+=("--emulate=${5#*:}") ;;
     esac
     "$tandem" sensitivity "${of[@]}" --at 50%,95% >estimate.json

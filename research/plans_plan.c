@@ -9,11 +9,11 @@
  * fp8 represents here what loses nothing. */
 const plans_regime plans_regimes[PLANS_REGIMES] = {
     {"fp8", TANDEM_PRECISION_FP8, 0, {{0}}},
-    {"e2m1", TANDEM_PRECISION_INT8_FULL, 1, {{TANDEM_S8, TANDEM_FORMAT_E2M1}}},
+    {"e2m1", TANDEM_PRECISION_INT8_FULL, 1, {{TANDEM_S8, TANDEM_FORMAT_MXFP4}}},
     {"e2m1, gradients in s4",
      TANDEM_PRECISION_FP8,
      2,
-     {{TANDEM_E4M3, TANDEM_FORMAT_E2M1}, {TANDEM_E5M2, TANDEM_FORMAT_S4}}},
+     {{TANDEM_E4M3, TANDEM_FORMAT_MXFP4}, {TANDEM_E5M2, TANDEM_FORMAT_S4}}},
     {"s4, gradients in e5m2", TANDEM_PRECISION_FP8, 1, {{TANDEM_E4M3, TANDEM_FORMAT_S4}}},
     {"s4", TANDEM_PRECISION_INT8_FULL, 1, {{TANDEM_S8, TANDEM_FORMAT_S4}}},
 };

@@ -10,7 +10,7 @@ const price_cell price_cells[PRICE_CELLS] = {
     {"all casts, s8", 1, EXCHANGE_ALL, TANDEM_FORMAT_S8},
     {"all casts, s8", 2, EXCHANGE_ALL, TANDEM_FORMAT_S8},
     {"gradients, s8", 2, EXCHANGE_GRADIENTS, TANDEM_FORMAT_S8},
-    {"all casts, e2m1", 0, EXCHANGE_ALL, TANDEM_FORMAT_E2M1},
+    {"all casts, e2m1", 0, EXCHANGE_ALL, TANDEM_FORMAT_MXFP4},
 };
 
 /* The tasks of `study null`, and the error scales of `tandem-study exchange`. */

@@ -160,10 +160,9 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
 
 static tandem_status list_formats(json_t *rows, cli_table *table, tandem_error *error)
 {
-    static const char *const rounding[] = {"nearest", "stochastic", "toward zero"}, *const scale[] = {
-                                                                                        "none", "loss",
-                                                                                        "tensor", "row",
-                                                                                        "block"};
+    static const char *const rounding[] = {"nearest", "stochastic", "toward zero"};
+    static const char *const scale[] = {"none",       "loss",       "tensor",   "row",
+                                        "block e8m0", "block e4m3", "block f32"};
     (void)error;
     cli_table_row(table,
                   "format\tdtype\t>bits\t>largest\t>least\tbeyond\trounding\tscale\t>block\t>sum bits");

@@ -147,7 +147,7 @@ const cli_command command_sensitivity = {
         "  tandem sensitivity --model mlp --data fashion-mnist --batch 32 --steps 400 --at 10%,50%,90%\n"
         "  tandem sensitivity --model mlp --data fashion-mnist --by samples     its bias, too\n"
         "  tandem sensitivity --plan plan.json --data fashion-mnist             the plan as a whole\n"
-        "  tandem sensitivity --model gpt_tiny --data shakespeare.txt --uniform int8 --emulate=e2m1\n"
+        "  tandem sensitivity --model gpt_tiny --data shakespeare.txt --uniform int8 --emulate=nvfp4\n"
         "Trains in fp32 for --steps steps. At the training points --at it estimates what precisions "
         "change of real\n"
         "gradients: more samples to the same loss, in percent. A probe takes the time of some 15 steps a "

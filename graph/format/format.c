@@ -4,11 +4,12 @@
  * number, and for integers, steps of 2^least. With t = z/step, an exact double, rounding gives a whole
  * number: the nearest one with ties to even; trunc(t); or floor(t + u), u = (r + ½)/65536 uniform in (0, 1).
  * Scales are those of kernels (kernels/cpu/kernels.c): x·(largest/amax), and back by amax/largest, each in
- * f32. */
+ * f32. Those of blocks are in format.def. */
 #include "tandem/advanced/format.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
@@ -45,7 +46,7 @@ static const tandem_format_row formats[TANDEM_N_FORMAT] = {
                    "format " #name ": its largest or least number is not one of that many bits");            \
     _Static_assert(TANDEM_OVERFLOW_##beyond != IS_INFINITE || (significand) == (2 << (mantissa)) - 1,      \
                    "format " #name ": one with infinities has all bits of its largest significand");         \
-    _Static_assert((TANDEM_FORMAT_SCALE_##scale == TANDEM_FORMAT_SCALE_BLOCK) == ((block) > 0),              \
+    _Static_assert((TANDEM_FORMAT_SCALE_##scale >= TANDEM_FORMAT_SCALE_BLOCK_E8M0) == ((block) > 0),         \
                    "format " #name ": blocks and their scale belong together");                              \
     _Static_assert(TANDEM_FORMAT_KIND_##kind == TANDEM_FORMAT_KIND_FLOAT ||                                  \
                        TANDEM_FORMAT_SCALE_##scale >= TANDEM_FORMAT_SCALE_TENSOR,                            \
@@ -71,10 +72,24 @@ tandem_format tandem_format_of_dtype(tandem_dtype dtype)
     return (tandem_format)f;
 }
 
+/* "e2m1" names numbers and not their scales: the first row that has them; NULL: none has. */
+static const tandem_format_row *first_of_numbers(const char *name)
+{
+    for (int f = 0; f < TANDEM_N_FORMAT; f++) {
+        const tandem_format_row *row = &formats[f];
+        char numbers[32];
+        (void)snprintf(numbers, sizeof numbers, "e%dm%d", row->bits - 1 - row->mantissa, row->mantissa);
+        if (row->kind == TANDEM_FORMAT_KIND_FLOAT && strcmp(name, numbers) == 0) return row;
+    }
+    return NULL;
+}
+
 tandem_status tandem_format_find(tandem_format *format, const char *name, tandem_error *error)
 {
     tandem_hint hint;
     const int f = tandem_name_find(name, &formats[0].name, TANDEM_N_FORMAT, sizeof formats[0], &hint);
+    const tandem_format_row *of_numbers = f < 0 ? first_of_numbers(name) : NULL;
+    if (of_numbers) (void)snprintf(hint.text, sizeof hint.text, " '%s' has these numbers.", of_numbers->name);
     if (f < 0)
         return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                                 "there is no number format '%.40s'.%s `tandem list formats` shows them.",
@@ -185,16 +200,41 @@ static float largest_magnitude(const float *x, int64_t n, int *is_finite)
 }
 
 /* 0 for a range of 0, and for one so small that largest/range overflows, as kernels have it. */
-static format_scale scale_of_range(const tandem_format_row *row, float range)
+static format_scale scale_of_range(float largest, float range)
 {
-    const float largest = (float)tandem_format_largest(row);
-    if (row->scale == TANDEM_FORMAT_SCALE_BLOCK) {
-        if (!(range > 0x1p-124f)) return (format_scale){0, 0};
-        const int exponent = exponent_of((double)range) - exponent_of((double)largest);
-        return (format_scale){(float)power_of_two(-exponent), (float)power_of_two(exponent)};
-    }
     if (!(range > 0) || !isfinite(largest / range)) return (format_scale){0, 0};
     return (format_scale){largest / range, range / largest};
+}
+
+static format_scale power_of_range(float largest, float range)
+{
+    const int of_largest = exponent_of((double)largest), exponent = exponent_of((double)range) - of_largest;
+    if (!((double)range > power_of_two(of_largest - 126))) return (format_scale){0, 0};
+    return (format_scale){(float)power_of_two(-exponent), (float)power_of_two(exponent)};
+}
+
+/* Of a block in a tensor; each operation is one of f32. */
+static format_scale e4m3_of_range(float largest, float range, float of_tensor)
+{
+    const tandem_format_row *e4m3 = &formats[TANDEM_FORMAT_E4M3];
+    const double most = tandem_format_largest(e4m3);
+    const float encode = largest * (float)most / of_tensor;
+    if (!(of_tensor > 0) || !isfinite(encode)) return (format_scale){0, 0};
+    const float wanted = fminf(range / largest * encode, (float)most), decode = 1 / encode,
+                scale = (float)round_number(e4m3, most, (double)wanted, 0).value * decode;
+    if (!(scale > 0) || !isfinite(1 / scale)) return (format_scale){0, 0};
+    return (format_scale){1 / scale, scale};
+}
+
+static format_scale scale_of_run(const tandem_format_row *row, float range, float of_tensor)
+{
+    const float largest = (float)tandem_format_largest(row);
+    switch (row->scale) {
+    case TANDEM_FORMAT_SCALE_TENSOR: return scale_of_range(largest, of_tensor);
+    case TANDEM_FORMAT_SCALE_BLOCK_E8M0: return power_of_range(largest, range);
+    case TANDEM_FORMAT_SCALE_BLOCK_E4M3: return e4m3_of_range(largest, range, of_tensor);
+    default: return scale_of_range(largest, range);
+    }
 }
 
 /* How many consecutive elements share a scale; 0: there is none. */
@@ -203,7 +243,9 @@ static int64_t scaled_together(const tandem_format_cast *cast)
     switch (formats[cast->format].scale) {
     case TANDEM_FORMAT_SCALE_TENSOR: return cast->rows * cast->columns;
     case TANDEM_FORMAT_SCALE_ROW: return cast->columns;
-    case TANDEM_FORMAT_SCALE_BLOCK: return formats[cast->format].block;
+    case TANDEM_FORMAT_SCALE_BLOCK_E8M0:
+    case TANDEM_FORMAT_SCALE_BLOCK_E4M3:
+    case TANDEM_FORMAT_SCALE_BLOCK_F32: return formats[cast->format].block;
     default: return 0;
     }
 }
@@ -227,12 +269,10 @@ static tandem_status for_scaled_runs(const tandem_format_cast *cast, float *amax
     if (together == 0) each(context, cast, (format_scale){1, 1}, 0, n);
     for (int64_t first = 0; together > 0 && first < n; first += together) {
         const int64_t end = first + together < n ? first + together : n;
-        float range = found;
-        if (row->scale != TANDEM_FORMAT_SCALE_TENSOR)
-            range = largest_magnitude(cast->x + first, end - first, &is_finite);
-        else if (cast->range > 0)
-            range = cast->range;
-        each(context, cast, scale_of_range(row, range), first, end);
+        const float range = row->scale == TANDEM_FORMAT_SCALE_TENSOR
+                                ? found
+                                : largest_magnitude(cast->x + first, end - first, &is_finite);
+        each(context, cast, scale_of_run(row, range, cast->range > 0 ? cast->range : found), first, end);
     }
     return TANDEM_OK;
 }
@@ -418,7 +458,9 @@ static void variance_run(void *context, const tandem_format_cast *cast, format_s
         }
         const double x = (double)cast->x[i], z = (double)(cast->x[i] * scale.inverse);
         double variance = 0;
-        if (is_drawn_integer && fabs(z) < largest) { /* of the step 1 */
+        if (back == 0) { /* all became zeros */
+            variance = x * x;
+        } else if (is_drawn_integer && fabs(z) < largest) { /* of the step 1 */
             const double fraction = z - whole_below(z);
             variance = back * back * fraction * (1 - fraction);
         } else if (row->rounding == TANDEM_ROUNDING_STOCHASTIC) {

@@ -34,7 +34,7 @@ MINIMIZE_SENSITIVITY = 1
 MINIMIZE_STEP = 2
 MINIMIZE_TRAINING_TIME = 4
 MIN_REPLICATE = 3
-N_FORMAT = 11
+N_FORMAT = 19
 N_PROBE_PART = 5
 PROBE_BLOCK = 16
 PROBE_SKETCH = 4096
@@ -846,9 +846,9 @@ class ProbeSums(Structure):
         ("n_products", c_double),
         ("rate_square", c_double),
         ("mean_square", c_double * 5),
-        ("error_square", c_double * 11 * 5),
-        ("noise", c_double * 2 * 11 * 5),
-        ("cross", c_double * 11),
+        ("error_square", c_double * 19 * 5),
+        ("noise", c_double * 2 * 19 * 5),
+        ("cross", c_double * 19),
     ]
 
 

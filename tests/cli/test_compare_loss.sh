@@ -113,7 +113,7 @@ report "a trial that is killed keeps the branch that has ended" $?
 measure 0 "${small[@]}" --uniform int8 --steps 80 --lr 0.001 --repetitions 4 --at-most 100000% --json &&
     [ "$(field answer out)" = '"within"' ] && [ "$(field pairs out)" = 3 ]
 report "--at-most ends when it is decided" $?
-measure 1 "${small[@]}" --uniform int8_full --emulate=e2m1 --error-scale 1e6 --at-most 10% &&
+measure 1 "${small[@]}" --uniform int8_full --emulate=mxfp4 --error-scale 1e6 --at-most 10% &&
     grep -q '^answer  *no: more than 10.0% extra samples, after 1 pairs' out &&
     grep -q '^diverged  *the plan, in 1 of 1 pairs' out && grep -q 'emulated on' out &&
     grep -q '^plan: .*is not finite' err

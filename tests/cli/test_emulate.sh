@@ -34,6 +34,22 @@ run 0 train "${of[@]}" --uniform int8_full --emulate=ulp && losses >ulp &&
         END { exit bad }' fp32 ulp
 report "emulate: a format in the place of its dtype; ulp is close to fp32" $?
 
+# A format, and a precision that casts to the dtype that it replaces.
+touch seen
+for pair in nvfp4:int8 nvfp4:int8_full nvfp4_sr:int8_full mxfp4:int8_full mxfp6_e2m3:int8_full \
+    mxfp6_e3m2:int8_full mxfp8_e4m3:fp8 mxfp8_e5m2:fp8 e4m3_128:fp8 e5m2_128:fp8; do
+    own=${pair#*:}
+    run 0 train "${of[@]}" --uniform "$own" --emulate="${pair%:*}" && grep -q '"emulated": true' out &&
+        grep -q '"samples_per_s": null' out && losses >in_blocks && ! cmp -s in_blocks "is.$own" &&
+        ! cmp -s in_blocks fp32 && ! grep -Fqx "$(cksum <in_blocks)" seen && cksum <in_blocks >>seen &&
+        run 0 train "${of[@]}" --uniform "$own" --emulate="${pair%:*}" --error-scale 0 && losses | cmp -s - fp32
+    report "emulate: ${pair%:*} in the place of what $own casts to" $?
+done
+
+run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp && grep -q "Did you mean 'nvfp4'?" err &&
+    run 2 train "${of[@]}" --uniform int8_full --emulate=e2m1 && grep -q "'mxfp4' has these numbers" err
+report "emulate: a name that is none leads to one" $?
+
 run 0 train "${of[@]}" --uniform int8_full --emulate --rounding-seed 3 && losses >other &&
     ! cmp -s other is.int8_full &&
     run 0 train "${of[@]}" --uniform int8_full --emulate --rounding-seed 0 &&

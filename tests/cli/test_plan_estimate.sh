@@ -58,10 +58,10 @@ whole 0 --plan plan.json --repetitions 8 --json &&
 report "a class counts by its part of the samples" $?
 
 small="resnet20:blocks=1,width=8"
-whole 0 --model "$small" --uniform int8_full --emulate=e2m1 --batch 16 --json &&
+whole 0 --model "$small" --uniform int8_full --emulate=mxfp4 --batch 16 --json &&
     [ "$(field is_biased out)" = true ] && awk -v e="$(field mean_error out)" \
     -v l="$(field loss_rise out)" -v h="$(field loss_rise_half out)" 'BEGIN { exit !(e > 10 && l > h) }' &&
-    whole 0 --model "$small" --uniform int8_full --emulate=e2m1 --batch 16 &&
+    whole 0 --model "$small" --uniform int8_full --emulate=mxfp4 --batch 16 &&
     grep -q "^caution        the mean of the gradient is off by more than 10%, and" out &&
     whole 0 --model mlp:width=16,depth=8 --uniform int8_full --emulate=s4 --batch 16 --json &&
     [ "$(field is_beyond_limits out)" = true ] &&
@@ -79,9 +79,9 @@ whole 0 --plan plan.json --json && cp out one &&
     [ "$(field is_beyond_limits one)" = false ]
 report "the loss scale of the plan" $?
 plan 1 int8_full -
-whole 0 --plan plan.json --emulate=e2m1 --json && cp out one &&
-    sed -i 's/"ranks": 1,/"ranks": 256,/' plan.json && whole 0 --plan plan.json --emulate=e2m1 --json &&
-    [ "$(field formats out)" = '"e2m1"' ] && awk -v one="$(field noise one)" \
+whole 0 --plan plan.json --emulate=mxfp4 --json && cp out one &&
+    sed -i 's/"ranks": 1,/"ranks": 256,/' plan.json && whole 0 --plan plan.json --emulate=mxfp4 --json &&
+    [ "$(field formats out)" = '"mxfp4"' ] && awk -v one="$(field noise one)" \
     -v many="$(field noise out)" 'BEGIN { exit !(many > 0 && many < one / 2) }'
 report "noise of a format to nearest falls with the samples of a step" $?
 
@@ -107,7 +107,7 @@ report "the default plan is to be trusted; what contradicts --data" $?
 
 plan 2 fp32 fp32
 whole 2 --plan plan.json && grep -q "rounds nothing: all its operators are in fp32" err &&
-    whole 2 --model mlp --emulate=e2m1 && grep -q -- "--emulate needs a plan" err &&
+    whole 2 --model mlp --emulate=mxfp4 && grep -q -- "--emulate needs a plan" err &&
     whole 2 --model mlp --uniform int8 --db s.db && grep -q -- "--db and --uniform contradict" err &&
     whole 2 --model mlp --uniform int8 --by samples && grep -q -- "--by and --uniform contradict" err &&
     whole 2 --model mlp --uniform int8 --repetitions 2 && whole 2 --model mlp --uniform int8 --at 9,3 &&

@@ -29,8 +29,8 @@ static float round_alone(tandem_format format, double z)
     const tandem_format_row *row = tandem_format_get(format);
     const float largest = (float)tandem_format_largest(row);
     float x[32] = {(float)z}, out[32];
-    /* every other number of the block is 0, but the last: it fixes the scale */
-    if (row->scale >= TANDEM_FORMAT_SCALE_TENSOR) x[31] = largest;
+    /* every other number is 0, but the last of a block: it fixes the scale */
+    if (row->scale >= TANDEM_FORMAT_SCALE_TENSOR) x[15] = x[31] = largest;
     const tandem_format_cast cast = {.format = format, .x = x, .rows = 1, .columns = 32, .error_scale = 1};
     tandem_error error = {0};
     require_ok(tandem_format_round(out, NULL, &cast, &error), &error);
@@ -134,13 +134,12 @@ static void rows_have_their_numbers(void **state)
         int n; /* from 0 on */
         double largest;
     } expected[] = {
-        {TANDEM_FORMAT_E4M3, 127, 448},
-        {TANDEM_FORMAT_E5M2, 124, 57344},
-        {TANDEM_FORMAT_S8, 128, 127},
-        {TANDEM_FORMAT_S4, 8, 7},
-        {TANDEM_FORMAT_E2M1, 8, 6},
-        {TANDEM_FORMAT_F16, 31744, 65504},
-        {TANDEM_FORMAT_BF16, 32640, 0x1.FEp127},
+        {TANDEM_FORMAT_E4M3, 127, 448},       {TANDEM_FORMAT_E5M2, 124, 57344},
+        {TANDEM_FORMAT_S8, 128, 127},         {TANDEM_FORMAT_S4, 8, 7},
+        {TANDEM_FORMAT_MXFP4, 8, 6},          {TANDEM_FORMAT_NVFP4, 8, 6},
+        {TANDEM_FORMAT_MXFP6_E2M3, 32, 7.5},  {TANDEM_FORMAT_MXFP6_E3M2, 32, 28},
+        {TANDEM_FORMAT_MXFP8_E4M3, 127, 448}, {TANDEM_FORMAT_MXFP8_E5M2, 124, 57344},
+        {TANDEM_FORMAT_F16, 31744, 65504},    {TANDEM_FORMAT_BF16, 32640, 0x1.FEp127},
     };
     double *number = malloc(MAX_NUMBERS * sizeof *number);
     assert_non_null(number);
@@ -184,7 +183,7 @@ static void a_block_has_its_own_scale(void **state)
     draw_tensor(x, 96);
     for (int i = 32; i < 64; i++) x[i] *= 0x1p-20F;
     const tandem_format_cast cast = {
-        .format = TANDEM_FORMAT_E2M1, .x = x, .rows = 1, .columns = 96, .error_scale = 1};
+        .format = TANDEM_FORMAT_MXFP4, .x = x, .rows = 1, .columns = 96, .error_scale = 1};
     tandem_error error = {0};
     require_ok(tandem_format_round(out, NULL, &cast, &error), &error);
     int n_nonzero = 0;
@@ -314,7 +313,7 @@ static void formats_keep_their_bits(void **state)
         {"f16", UINT64_C(0xd8784934419d8a69)},  {"bf16", UINT64_C(0xdc13c161da68c650)},
         {"e4m3", UINT64_C(0xfa3fe3607d0d563a)}, {"e5m2", UINT64_C(0xdf3e975117895eee)},
         {"s8", UINT64_C(0x17bddc6d9bc29cde)},   {"s8_nearest", UINT64_C(0x19279b9d834d8c89)},
-        {"s4", UINT64_C(0xcd2c51780e4be99f)},   {"e2m1", UINT64_C(0xe32e0ced37bd9bb7)},
+        {"s4", UINT64_C(0xcd2c51780e4be99f)},   {"mxfp4", UINT64_C(0xe32e0ced37bd9bb7)},
         {"ulp", UINT64_C(0xdbdf6dac56afdfa6)},
     };
     static float x[77 * 390];
@@ -354,6 +353,12 @@ static void formats_are_found_by_name(void **state)
     tandem_format found = TANDEM_FORMAT_S4;
     assert_int_equal(tandem_format_find(&found, "e4m4", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "e4m3"));
+    assert_int_equal(tandem_format_find(&found, "e2m1", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "'mxfp4' has these numbers."));
+    assert_int_equal(tandem_format_find(&found, "e2m3", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "'mxfp6_e2m3' has these numbers."));
+    assert_int_equal(tandem_format_find(&found, "nvfp5", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "Did you mean 'nvfp4'?"));
     assert_int_equal(found, TANDEM_FORMAT_S4);
     assert_int_equal(tandem_format_of_dtype(TANDEM_F32), TANDEM_N_FORMAT);
     assert_int_equal(tandem_format_of_dtype(TANDEM_S8), TANDEM_FORMAT_S8);

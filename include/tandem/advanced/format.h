@@ -38,7 +38,9 @@ typedef enum tandem_format_scale {
     TANDEM_FORMAT_SCALE_LOSS,
     TANDEM_FORMAT_SCALE_TENSOR,
     TANDEM_FORMAT_SCALE_ROW,
-    TANDEM_FORMAT_SCALE_BLOCK
+    TANDEM_FORMAT_SCALE_BLOCK_E8M0, /* this one and those that follow are of blocks */
+    TANDEM_FORMAT_SCALE_BLOCK_E4M3,
+    TANDEM_FORMAT_SCALE_BLOCK_F32
 } tandem_format_scale;
 
 /* The columns of format.def. */
@@ -57,7 +59,8 @@ const tandem_format_row *tandem_format_get(tandem_format format);
 /* The first row of a dtype: what its kernels do. TANDEM_N_FORMAT: f32 and s32, to which nothing is rounded.
  * */
 tandem_format tandem_format_of_dtype(tandem_dtype dtype);
-/* By name. TANDEM_UNKNOWN_NAME: names the nearest one. */
+/* By name. TANDEM_UNKNOWN_NAME: names the nearest one, or the first with the numbers of a name such as e2m1.
+ * */
 tandem_status tandem_format_find(tandem_format *format, const char *name, tandem_error *error);
 double tandem_format_largest(const tandem_format_row *row);
 
@@ -66,7 +69,9 @@ typedef struct tandem_format_cast {
     tandem_format format;
     const float *x; /* [rows × columns] */
     int64_t rows, columns;
-    float range;        /* > 0: known before, in the place of the largest magnitude of a TENSOR; else found */
+    /* > 0: known before, in the place of the largest magnitude of the tensor, for the scales TENSOR and
+     * BLOCK_E4M3; else found */
+    float range;
     double error_scale; /* a: the result is x + a·(Q(x) − x). 1: Q(x), to the bit; 0: x, to the bit */
     /* The draws of a stochastic rounding, those of casts to s8 (base/philox.h): element i, counted over the
      * tensor, takes half-word i mod 8 of block i / 8. */
