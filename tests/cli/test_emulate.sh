@@ -42,7 +42,8 @@ for pair in nvfp4:int8 nvfp4:int8_full nvfp4_sr:int8_full mxfp4:int8_full mxfp6_
     run 0 train "${of[@]}" --uniform "$own" --emulate="${pair%:*}" && grep -q '"emulated": true' out &&
         grep -q '"samples_per_s": null' out && losses >in_blocks && ! cmp -s in_blocks "is.$own" &&
         ! cmp -s in_blocks fp32 && ! grep -Fqx "$(cksum <in_blocks)" seen && cksum <in_blocks >>seen &&
-        run 0 train "${of[@]}" --uniform "$own" --emulate="${pair%:*}" --error-scale 0 && losses | cmp -s - fp32
+        run 0 train "${of[@]}" --uniform "$own" --emulate="${pair%:*}" --error-scale 0 &&
+        losses | cmp -s - fp32
     report "emulate: ${pair%:*} in the place of what $own casts to" $?
 done
 

@@ -75,7 +75,7 @@ static double nearest_in(const number_list *list, double z)
     return code == 0 ? 0 : copysign(list->number[code], z);
 }
 
-/* Between two neighbours, numbers with signs; shares of the way from the lower one, and from the higher one. */
+/* Between two neighbours, numbers with signs; shares of the way from each. */
 typedef struct number_gap {
     double low, high, from_low, from_high;
 } number_gap;
