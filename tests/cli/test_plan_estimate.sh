@@ -70,11 +70,12 @@ whole 0 --model "$small" --uniform int8_full --emulate=mxfp4 --batch 16 --json &
 report "four bits without blocks are not to be trusted in a deep mlp, bf16 is" $?
 
 # Formats in blocks round what int8, or fp8, casts; the answer says that they are emulated, and which.
+touch seen
 for pair in nvfp4:int8 nvfp4_sr:int8_full mxfp4:int8 mxfp6_e2m3:int8 mxfp6_e3m2:int8 \
     mxfp8_e4m3,mxfp8_e5m2:fp8 e4m3_128,e5m2_128:fp8; do
     whole 0 --model mlp:width=16 --uniform "${pair#*:}" --emulate="${pair%:*}" --batch 16 --json &&
         [ "$(field formats out)" = "\"${pair%:*}\"" ] && [ "$(field emulated_on out)" != null ] &&
-        ! grep -Fqx "$(field noise out)" seen 2>>err && field noise out >>seen || break
+        ! grep -Fqx "$(field noise out)" seen && field noise out >>seen
 done
 [ "$(wc -l <seen)" = 7 ] && whole 2 --model mlp --uniform int8 --emulate=nvfp5 && grep -q "'nvfp4'?" err
 report "formats in blocks are estimated, each with a noise of its own" $?
