@@ -19,9 +19,9 @@ gpt_tiny:width=32,heads=2,depth=2,length=32 bible-kjv-text
 vit_tiny:width=16,heads=2,depth=2,patch=7 $work/x.npy,$work/y.npy
 bert_base:head=class,classes=45,layers=2,width=32,heads=2,seq=16 wordnet-base"
 # A precision, and the format in the place of its dtype; s8, e4m3 and so on: its own. The last three are
-# int8_full with e2m1 in which some operators stay in fp32: two at each end, every other, the first half.
-plans="int8:s8 int8:s8_nearest int8:s4 int8:e2m1 int8:ulp int8_full:s8 int8_full:s8_nearest int8_full:s4
-int8_full:e2m1 int8_full:ulp bf16:bf16 fp16:f16 fp8:e4m3 ends:e2m1 every_other:e2m1 first_half:e2m1"
+# int8_full with mxfp4 in which some operators stay in fp32: two at each end, every other, the first half.
+plans="int8:s8 int8:s8_nearest int8:s4 int8:mxfp4 int8:ulp int8_full:s8 int8_full:s8_nearest int8_full:s4
+int8_full:mxfp4 int8_full:ulp bf16:bf16 fp16:f16 fp8:e4m3 ends:mxfp4 every_other:mxfp4 first_half:mxfp4"
 trials="1 2 3 4 5 6 7 8 9 10"
 of=(-q --json --lr 0.001 --eval 0) on=(--device "$device" --batch 16)
 steps=(--steps 120 --repetitions "$pairs")
