@@ -218,7 +218,8 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
                                        .step = request->step,
                                        .norm_as_needed = !request->norm_is_given,
                                        .kernels = request->kernels,
-                                       .without_update = request->without_update};
+                                       .without_update = request->without_update,
+                                       .from_description = request->from_description};
     tandem_cluster run_by = *cluster;
     made->problem.loss_scale = request->loss_scale;
     if (request->loss_scale != 0) options.step.with_norm = 1;

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Training steps that were published, beside what `tandem replay --predict` says of them from a card's
-# description alone, with its 80 % interval. The error is that of the step's time; what is published also
-# holds the input pipeline and the host. Cards of a machine are joined by NVLink, 150 GB/s each way from a
-# V100 and 300 from an A100 (NVIDIA, DGX-1 with Tesla V100 System Architecture; A100 Tensor Core GPU
-# Architecture); mixed precision is fp16. Each row says whose kernels its step ran (docs/costs.md). A row that
-# names no model, device, precision, kernels or source stops it.
+# description alone, or with FROM= also from what others measured, with its 80 % interval. The error is that
+# of the step's time; what is published also holds the input pipeline and the host. Cards of a machine are
+# joined by NVLink, 150 GB/s each way from a V100 and 300 from an A100 (NVIDIA, DGX-1 with Tesla V100 System
+# Architecture; A100 Tensor Core GPU Architecture); mixed precision is fp16. Each row says whose kernels its
+# step ran (docs/costs.md). A row that names no model, device, precision, kernels or source stops it.
 # usage: bench/published.sh [FILE (bench/published.csv) [KERNELS]]   KERNELS: of every row
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,8 +28,9 @@ link_of() { # DEVICE
 predict() {
     local link=''
     [ "$3" = 1 ] || link=" link=$(link_of "$2")" || exit
-    "$tandem" replay --json --predict --model "$1" --cluster "$3*$2@$3$link" --uniform "$4" --batch "$5" \
-        --accumulate "$6" --kernels "$7" \
+    # shellcheck disable=SC2086 # none or one option
+    "$tandem" replay --json --predict ${FROM---from-description} --model "$1" --cluster "$3*$2@$3$link" \
+        --uniform "$4" --batch "$5" --accumulate "$6" --kernels "$7" \
         --memory 80GiB --loss-scale dynamic 2>&1 |
             sed -n 's/^ *"step_ns": \([0-9]*\),*$/step \1/p; s/^tandem: //p
                     s/^ *"form_interval_80": \([0-9.e-]*\),*$/half \1/p'

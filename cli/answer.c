@@ -150,12 +150,30 @@ static int is_repeated_device(const tandem_time_sources *sources, int c)
     return 0;
 }
 
+/* Whether times by the form follow what others measured of the card, its description, or both. */
+static void append_evidence(char *text, size_t size, const tandem_provenance *times)
+{
+    const long long rows = (long long)times->others_rows;
+    if (times->others_share > 0.9995)
+        (void)tandem_append(text, size, ", measured by others (%lld rows)", rows);
+    else if (times->others_share > 0)
+        (void)tandem_append(text, size, ", %s measured by others (%lld rows), the rest described",
+                            tandem_quantity_ratio(times->others_share).text, rows);
+    else
+        (void)tandem_append(text, size, ", described");
+    if (times->n_unmeasured_kernel)
+        (void)tandem_append(text, size,
+                            ", int8 on its tensor cores, too: only its dot products were timed (%d tasks)",
+                            times->n_unmeasured_kernel);
+}
+
 /* How sure predicted times are: by the fit of the description's form, or by measured costs around them. */
 static void append_uncertainty(char *text, size_t size, const tandem_provenance *times)
 {
-    if (!isnan(times->form_interval))
+    if (!isnan(times->form_interval)) {
         (void)tandem_append(text, size, " within %.0f%%", 100 * times->form_interval);
-    else if (!isnan(times->spread))
+        append_evidence(text, size, times);
+    } else if (!isnan(times->spread))
         (void)tandem_append(text, size, " from %lld measured costs, %s apart from their fit",
                             (long long)times->n_fitted, tandem_quantity_ratio(times->spread).text);
     else if (!times->n_fitted)
@@ -201,7 +219,7 @@ static void append_allreduce_times(char *text, size_t size, const tandem_time_so
 
 void answer_times(const tandem_time_sources *sources, double profile_interval)
 {
-    char text[1024] = "", of_class[TANDEM_MAX_CLASS][256];
+    char text[1024] = "", of_class[TANDEM_MAX_CLASS][384];
     bool has_interval = false;
     for (int c = 0; c < sources->n_class; c++) {
         int same = 0; /* classes of one device may have other batches, and other origins */
@@ -224,7 +242,9 @@ void answer_times(const tandem_time_sources *sources, double profile_interval)
 /* Appends what the predicted times are based on. */
 static void append_fit_source(char *line, size_t size, const tandem_provenance *provenance)
 {
-    if (!provenance->n_fitted)
+    if (!provenance->n_fitted && provenance->others_share > 0)
+        append_evidence(line, size, provenance);
+    else if (!provenance->n_fitted)
         (void)tandem_append(line, size, ", from the description alone");
     else if (isnan(provenance->spread))
         (void)tandem_append(line, size, ", from the description and %lld measured costs",

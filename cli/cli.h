@@ -49,9 +49,9 @@ typedef struct cli_options {
     double error_scale;
     /* allocation */
     const char *uniform, *policy, *base_precision, *method, *memory;
-    double slowdown;          /* < 0 = not given */
-    int64_t max_step_ns;      /* 0 = none */
-    double max_sensitivity;   /* < 0 = none */
+    double slowdown;        /* < 0 = not given */
+    int64_t max_step_ns;    /* 0 = none */
+    double max_sensitivity; /* < 0 = none */
     int beyond_limits;
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
@@ -81,7 +81,8 @@ typedef struct cli_options {
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
-    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, without_update;
+    int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, without_update,
+        from_description;
     const char *precision, *pass, *list, *calibrate; /* predict */
     const char *import;                              /* profile: tables, instead of measuring */
     int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */

@@ -18,7 +18,8 @@ tandem_request cli_planner_request(const cli_options *options)
                             .predict = options->predict,
                             .kernels = options->kernels,
                             .loss_scale = options->loss_scale,
-                            .without_update = options->without_update};
+                            .without_update = options->without_update,
+                            .from_description = options->from_description};
 }
 
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
@@ -81,6 +82,9 @@ json_t *cli_cost_sources_json(const tandem_time_sources *sources, int c)
     json_object_set_new(costs, "spread", cli_json_number(provenance->spread));
     json_object_set_new(costs, "kernels", json_string(tandem_kernel_set_name(provenance->kernels)));
     json_object_set_new(costs, "without_update", json_boolean(provenance->without_update));
+    json_object_set_new(costs, "others_share", json_real(provenance->others_share));
+    json_object_set_new(costs, "others_rows", json_integer((json_int_t)provenance->others_rows));
+    json_object_set_new(costs, "unmeasured_kernel_tasks", json_integer(provenance->n_unmeasured_kernel));
     json_object_set_new(costs, "form_interval_80", cli_json_number(provenance->form_interval));
     json_object_set_new(costs, "interval_rows", json_integer((json_int_t)provenance->interval_rows));
     json_object_set_new(costs, "interval_error", cli_json_number(provenance->interval_error));

@@ -251,6 +251,7 @@ static tandem_status add_replay(report_page *page, const cli_options *options, c
         argument[n++] = tandem_kernel_set_name(options->kernels);
     }
     if (options->without_update) argument[n++] = "--without-update";
+    if (options->from_description) argument[n++] = "--from-description";
     if (cli_option_given(options, OPTION_COLLECTIVE)) {
         argument[n++] = "--collective";
         argument[n++] = tandem_collective_algorithm_name(options->collective);

@@ -10,6 +10,16 @@ $(TEXT_HEADERS):
 	@{ echo '/* made from $< */'; echo 'static const char $(basename $(@F))[] ='; \
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' $<; echo '    ;'; } > $@
 
+# Measured times of cards that ship: an array of names and texts.
+MEASURED = $(sort $(wildcard profiles/devices/measured/*.csv))
+$(B)/generated/measured_tables.h: $(MEASURED) mk/compile.mk
+	@mkdir -p $(@D)
+	@{ echo 'static const tandem_measured_file measured_tables[] = {'; for file in $(MEASURED); do \
+	    echo "    {\"$$(basename $$file .csv)\","; \
+	    sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/     "/' -e 's/$$/\\n"/' $$file; echo '    },'; done; \
+	  echo '    {0}};'; } > $@
+$(B)/obj/predictor/measured_check.o: $(B)/generated/measured_tables.h
+
 $(B)/obj/profiles/store/store.o: $(B)/generated/schema_sql.h
 $(B)/obj/report/page.o: $(B)/generated/page_css.h $(B)/generated/page_js.h
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "predictor/by_others.h"
 #include "predictor/form.h"
 #include "tandem/advanced/predictor.h"
 
@@ -36,6 +37,10 @@ struct tandem_calibration {
     tandem_nearby *near; /* [n_near] residuals about their class's mean */
     size_t n_near;
     double class_mean[TANDEM_N_WORK_CLASS]; /* shrunk */
+    tandem_by_others *others;               /* NULL: none ship, or none are wanted */
+    /* rows that count, by class, type and whether their kernel is another than that of the card's tasks: they
+     * go before those of others */
+    int n_own[TANDEM_N_WORK_CLASS][TANDEM_N_COMPUTE_DTYPE][2];
 };
 
 tandem_status tandem_calibration_open(tandem_calibration **calibration, const tandem_device *device,
@@ -70,7 +75,27 @@ void tandem_calibration_close(tandem_calibration *calibration)
     if (!calibration) return;
     free(calibration->row);
     free(calibration->near);
+    tandem_by_others_close(calibration->others);
     free(calibration);
+}
+
+tandem_status tandem_calibration_add_others(tandem_calibration *c, tandem_error *error)
+{
+    return c->others ? TANDEM_OK
+                     : tandem_by_others_open(&c->others, tandem_measured_files(), &c->device, error);
+}
+
+/* What is no product computes in f32. */
+static tandem_dtype rate_type(const tandem_work *work)
+{
+    return work->is_product && work->type < TANDEM_N_COMPUTE_DTYPE ? work->type : TANDEM_F32;
+}
+
+/* How many own rows are of the kernel of a task, its class and its type. */
+static int own_rows(const tandem_calibration *c, const tandem_work *work, int timed)
+{
+    return c
+        ->n_own[work->work_class][rate_type(work)][tandem_is_other_kernel(&c->device.gpu_spec, work, timed)];
 }
 
 tandem_status tandem_calibration_add(tandem_calibration *c, const tandem_work *work, double ns, int timed,
@@ -92,10 +117,11 @@ static double uncalibrated_ns(const tandem_calibration *c, const tandem_work *wo
 {
     const tandem_constants *const constants = &c->constants;
     tandem_reached_rates rates = c->rates;
-    if (timed & TANDEM_TIMED_OF_ZEROS)
-        tandem_reached_rates_without_power(&rates, &c->device.gpu_spec, constants);
+    tandem_gpu_spec spec = c->device.gpu_spec;
+    if (tandem_is_other_kernel(&spec, work, timed)) tandem_take_dot_products(&spec, &rates);
+    if (timed & TANDEM_TIMED_OF_ZEROS) tandem_reached_rates_without_power(&rates, &spec, constants);
     return tandem_timed_ns(constants, work, timed,
-                           tandem_kernel_time_of(time, constants, &c->device.gpu_spec, &rates, work));
+                           tandem_kernel_time_of(time, constants, &spec, &rates, work));
 }
 
 /* --- Rates ---------------------------------------------------------------------------------------------- */
@@ -147,7 +173,8 @@ static int calibrate_one(tandem_calibration *c, double *rate, double peak, int t
         const int is_meant = is_memory
                                  ? row->work.work_class == TANDEM_WORK_STREAM
                                  : row->work.work_class == TANDEM_WORK_LINEAR && (int)row->work.type == type;
-        if (!is_meant || !is_mostly(c, row, is_memory)) continue;
+        const int is_other = tandem_is_other_kernel(&c->device.gpu_spec, &row->work, row->timed);
+        if (!is_meant || is_other || !is_mostly(c, row, is_memory)) continue;
         const double found = solve_rate(c, row, rate, *rate / 3, peak);
         if (found > 0)
             scratch[n++] = found;
@@ -206,23 +233,25 @@ static void calibrate_events(tandem_calibration *c, double *scratch)
 /* --- Residuals ------------------------------------------------------------------------------------------ */
 
 /* Tasks of another class, type or, of products, pass are too far to count. */
-static void shape_of(double shape[TANDEM_N_SHAPE], const tandem_work *w)
+static void shape_of(double shape[TANDEM_N_SHAPE], const tandem_work *w, int is_other_kernel)
 {
-    const double far = 1e6;
+    const double far = 1e6, kernel = is_other_kernel ? 0.5 : 0;
     const double sides[] = {w->count, w->m, w->k, w->n, w->columns};
     enum { N_SIDE = sizeof sides / sizeof *sides };
-    const double kinds[] = {far * w->work_class, far * w->type, w->is_product ? far * w->pass : 0};
+    const double kinds[] = {far * w->work_class, far * (w->type + kernel), w->is_product ? far * w->pass : 0};
     _Static_assert(N_SIDE + sizeof kinds / sizeof *kinds == TANDEM_N_SHAPE, "every place is set");
     memcpy(&shape[N_SIDE], kinds, sizeof kinds);
     for (int i = 0; i < N_SIDE; i++) shape[i] = w->is_product ? log(fmax(1, sides[i])) : 0;
     if (!w->is_product) shape[0] = log(w->bytes), shape[1] = log(fmax(1, w->columns));
 }
 
-static double residual_at(const tandem_calibration *c, const tandem_work *work)
+static double residual_at(const tandem_calibration *c, const tandem_work *work, int timed)
 {
     double at[TANDEM_N_SHAPE];
-    shape_of(at, work);
-    return c->class_mean[work->work_class] + tandem_nearby_residual(c->near, c->n_near, &near_rule, at);
+    const int is_other_kernel = tandem_is_other_kernel(&c->device.gpu_spec, work, timed);
+    shape_of(at, work, is_other_kernel);
+    return (is_other_kernel ? 0 : c->class_mean[work->work_class]) +
+           tandem_nearby_residual(c->near, c->n_near, &near_rule, at);
 }
 
 static void keep_nearby_rows(tandem_calibration *c)
@@ -230,11 +259,12 @@ static void keep_nearby_rows(tandem_calibration *c)
     const size_t step = (c->n + MAX_NEAR - 1) / MAX_NEAR;
     for (size_t i = 0; i < c->n; i += step) {
         const calibration_row *const row = &c->row[i];
+        const int is_other = tandem_is_other_kernel(&c->device.gpu_spec, &row->work, row->timed);
         if (isnan(row->residual)) continue;
         tandem_nearby *const neighbour = &c->near[c->n_near++];
-        neighbour->residual = row->residual - c->class_mean[row->work.work_class];
+        neighbour->residual = row->residual - (is_other ? 0 : c->class_mean[row->work.work_class]);
         neighbour->weight = 1;
-        shape_of(neighbour->shape, &row->work);
+        shape_of(neighbour->shape, &row->work, is_other);
     }
 }
 
@@ -242,11 +272,15 @@ static void keep_nearby_rows(tandem_calibration *c)
 static void find_residuals(tandem_calibration *c, int *n_contradiction)
 {
     double sum[TANDEM_N_WORK_CLASS] = {0}, n[TANDEM_N_WORK_CLASS] = {0};
+    memset(c->n_own, 0, sizeof c->n_own);
     for (size_t i = 0; i < c->n; i++) {
         calibration_row *const row = &c->row[i];
         const double ns = uncalibrated_ns(c, &row->work, row->timed, NULL),
-                     kernel_ns = uncalibrated_ns(c, &row->work, 0, NULL) - c->rates.launch_ns;
-        const int is_telling = kernel_ns > overhead_ns(c, row);
+                     kernel_ns =
+                         uncalibrated_ns(c, &row->work, row->timed & TANDEM_TIMED_BY_DOT_PRODUCTS, NULL) -
+                         c->rates.launch_ns;
+        const int is_telling = kernel_ns > overhead_ns(c, row),
+                  is_other = tandem_is_other_kernel(&c->device.gpu_spec, &row->work, row->timed);
         row->residual = ns > 0 ? log(row->ns / ns) : NAN;
         if (row->timed & TANDEM_TIMED_BETWEEN_EVENTS && !is_telling) row->residual = NAN;
         if (fabs(row->residual) > log(3)) {
@@ -255,7 +289,8 @@ static void find_residuals(tandem_calibration *c, int *n_contradiction)
         }
         if (isnan(row->residual)) continue;
         c->basis.n_near++;
-        if (!is_telling) continue;
+        c->n_own[row->work.work_class][rate_type(&row->work)][is_other]++;
+        if (!is_telling || is_other) continue;
         sum[row->work.work_class] += row->residual;
         n[row->work.work_class]++;
     }
@@ -299,22 +334,86 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
                        n_contradiction, c->n, c->device.name);
 }
 
+/* What others measured of a task's kernel; −1: nothing, or own rows go before it. */
+static double others_ns(tandem_by_others_time *of, const tandem_calibration *c, const tandem_work *work,
+                        int timed)
+{
+    if (!c->others || own_rows(c, work, timed) > 0) return -1;
+    return tandem_by_others_ns(of, c->others, work, timed);
+}
+
+/* By the form and own rows. */
+static double own_ns(tandem_kernel_time *time, const tandem_calibration *c, const tandem_work *work,
+                     int timed)
+{
+    const int kernel = timed & TANDEM_TIMED_BY_DOT_PRODUCTS;
+    if (uncalibrated_ns(c, work, kernel, time) < 0) return -1;
+    if (c->n > 0) time->ns = fmax(time->least_ns, time->ns * exp(residual_at(c, work, kernel)));
+    return time->ns;
+}
+
 double tandem_calibrated_ns(tandem_kernel_time *out, const tandem_calibration *c, const tandem_work *work)
 {
     tandem_kernel_time time;
-    if (uncalibrated_ns(c, work, 0, &time) < 0) return -1;
-    if (c->n > 0) {
-        const double floor = time.least_ns;
-        time.ns = fmax(floor, time.ns * exp(residual_at(c, work)));
-    }
+    tandem_by_others_time others;
+    if (others_ns(&others, c, work, 0) > 0)
+        time = others.time;
+    else if (own_ns(&time, c, work, 0) < 0)
+        return -1;
     if (out) *out = time;
     return time.ns;
 }
 
 double tandem_calibrated_timed_ns(const tandem_calibration *c, const tandem_work *work, int timed)
 {
-    const double ns = tandem_calibrated_ns(NULL, c, work), as_timed = uncalibrated_ns(c, work, timed, NULL);
-    return ns < 0 ? ns : as_timed * ns / uncalibrated_ns(c, work, 0, NULL);
+    tandem_kernel_time time;
+    tandem_by_others_time others;
+    if (others_ns(&others, c, work, timed) > 0) return others.timed_ns;
+    const double ns = own_ns(&time, c, work, timed);
+    return ns < 0 ? ns
+                  : uncalibrated_ns(c, work, timed, NULL) * ns /
+                        uncalibrated_ns(c, work, timed & TANDEM_TIMED_BY_DOT_PRODUCTS, NULL);
+}
+
+int64_t tandem_calibration_others(const tandem_calibration *c, const tandem_work *work, int timed)
+{
+    return c->others && own_rows(c, work, timed) == 0 ? tandem_by_others_rows(c->others, work, timed) : 0;
+}
+
+tandem_evidence tandem_calibration_evidence(const tandem_calibration *c, const tandem_work *work)
+{
+    const int kernel = TANDEM_TIMED_BY_DOT_PRODUCTS;
+    if (tandem_calibration_others(c, work, 0) > 0) return TANDEM_EVIDENCE_OTHERS;
+    if (!work->is_product || !tandem_is_other_kernel(&c->device.gpu_spec, work, kernel) ||
+        own_rows(c, work, 0) > 0)
+        return TANDEM_EVIDENCE_DESCRIPTION;
+    return tandem_calibration_others(c, work, kernel) > 0 || own_rows(c, work, kernel) > 0
+               ? TANDEM_EVIDENCE_OTHER_KERNEL
+               : TANDEM_EVIDENCE_DESCRIPTION;
+}
+
+int tandem_calibration_form_group(const tandem_calibration *c, const tandem_work *work)
+{
+    return (int)tandem_spread_group_of(work, &c->device.gpu_spec) +
+           (int)TANDEM_N_SPREAD_GROUP * (int)tandem_calibration_evidence(c, work);
+}
+
+double tandem_calibration_own_spread(const tandem_calibration *c, const tandem_work *work, int timed)
+{
+    const double fitted = tandem_spread_fitted(tandem_spread_group_of(work, &c->device.gpu_spec))->own;
+    if (tandem_calibration_others(c, work, timed) == 0) return fitted;
+    const double spread = tandem_by_others_spread(c->others, work, timed);
+    return spread > 0 ? spread : fitted;
+}
+
+int64_t tandem_calibration_others_used(const tandem_calibration *c)
+{
+    return c->others ? tandem_by_others_used(c->others) : 0;
+}
+
+int64_t tandem_calibration_others_count(const tandem_calibration *c)
+{
+    return c->others ? tandem_by_others_count(c->others) : 0;
 }
 
 const tandem_device *tandem_calibration_device(const tandem_calibration *c) { return &c->device; }

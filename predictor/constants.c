@@ -108,6 +108,17 @@ double tandem_spread_shared(tandem_spread_group group, int is_measured)
                        : hypot(group_spreads[group].shared, tandem_device_spread_fitted(group)->shared);
 }
 
+double tandem_evidence_spread_shared(int form_group, int is_measured)
+{
+    const int group = form_group % TANDEM_N_SPREAD_GROUP, source = form_group / TANDEM_N_SPREAD_GROUP;
+    if (source != TANDEM_EVIDENCE_OTHERS)
+        return tandem_spread_shared((tandem_spread_group)group, is_measured);
+    /* an estimate: T4's two sources differ by a quarter in fp32, and cards of 250 W by some 10 % */
+    const double two_cards = 0.1;
+    const double most = tandem_device_spread_fitted((tandem_spread_group)group)->shared;
+    return fmax(two_cards, fmin(group_spreads[group].shared, most));
+}
+
 static tandem_spread_group convolution_spread(const tandem_work *work, int is_old, int is_small)
 {
     const int is_forward = work->pass == TANDEM_PASS_FORWARD;

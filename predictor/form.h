@@ -41,6 +41,12 @@ typedef struct tiled_product {
     depth_split split;
 } tiled_product;
 
+/* Whether a row's kernel is not the one that a task of the work takes on the card: dot products, where tensor
+ * cores multiply int8. */
+int tandem_is_other_kernel(const tandem_gpu_spec *spec, const tandem_work *work, int timed);
+/* Has int8 multiplied by four-way dot products: four operations in place of one of f32. */
+void tandem_take_dot_products(tandem_gpu_spec *spec, tandem_reached_rates *rates);
+
 /* What events around one call of a task add. */
 double tandem_events_ns(const tandem_constants *constants, const tandem_work *work);
 /* What a timing of a task that takes ns shows: with the host's events, and a framework's choice of
@@ -105,5 +111,21 @@ typedef struct tandem_nearby_rule {
 /* The residual that is expected at a shape; 0 without rows. Cost: O(n). */
 double tandem_nearby_residual(const tandem_nearby *rows, size_t n, const tandem_nearby_rule *rule,
                               const double at[TANDEM_N_SHAPE]);
+
+/* A row that a task follows (predictor/kriging.c). */
+enum { TANDEM_MAX_KRIGED = 24 };
+typedef struct tandem_kriged {
+    const float *shape;      /* [TANDEM_N_SHAPE] logarithms */
+    double residual, weight; /* about its level; above 0: of a row that says little */
+    double agreement;        /* how far it may be from what the others say */
+} tandem_kriged;
+typedef struct tandem_kriging_rule {
+    double length, noise; /* noise: over the variance of residuals */
+    int n_trust;          /* times that trust is found; 0: all rows have it */
+} tandem_kriging_rule;
+/* The residual that is expected at a shape; 0 without rows. n: at most TANDEM_MAX_KRIGED. Cost:
+ * O(n³ · n_trust), some 10 us for each of n_trust. */
+double tandem_kriging_residual(const tandem_kriged *rows, int n, const tandem_kriging_rule *rule,
+                               const float at[TANDEM_N_SHAPE]);
 
 #endif

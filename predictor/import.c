@@ -6,6 +6,7 @@
 
 #include "base/grow.h"
 #include "base/hash.h"
+#include "predictor/by_others.h"
 #include "tandem/advanced/timings.h"
 
 enum { MAX_BATCH = 512, MAX_IMPORTED = 1 << 29 };
@@ -93,7 +94,7 @@ static uint64_t hash_timing_key(const tandem_timing *t)
     uint64_t hash = tandem_hash_text(TANDEM_HASH_START, t->device);
     hash = tandem_hash_text(hash ^ 1, t->kind);
     hash = tandem_hash_text(hash ^ 1, t->precision);
-    hash = mix_hash(hash, (double)(10 * (int)t->pass + tandem_timing_timed(t)));
+    hash = mix_hash(hash, (double)(16 * (int)t->pass + tandem_timing_timed(t)));
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) hash = mix_hash(hash, size[i]);
     return hash;
 }
@@ -101,6 +102,11 @@ static uint64_t hash_timing_key(const tandem_timing *t)
 static uint64_t hash_timing_row(uint64_t key, const tandem_timing *t)
 {
     return mix_hash(tandem_hash_text(tandem_hash_text(key, t->source) ^ 1, t->method), t->time_ns);
+}
+
+uint64_t tandem_timing_hash(const tandem_timing *timing)
+{
+    return hash_timing_row(hash_timing_key(timing), timing);
 }
 
 static tandem_status refuse_contradiction(const tandem_timing *t, const import_key *key, tandem_error *error)

@@ -157,6 +157,19 @@ void tandem_reached_rates_without_power(tandem_reached_rates *rates, const tande
     }
 }
 
+void tandem_take_dot_products(tandem_gpu_spec *spec, tandem_reached_rates *rates)
+{
+    spec->flops_per_s[TANDEM_S8] = 4 * spec->flops_per_s[TANDEM_F32];
+    rates->flops_per_s[TANDEM_S8] = 4 * rates->flops_per_s[TANDEM_F32];
+    rates->is_power_bound[TANDEM_S8] = rates->is_power_bound[TANDEM_F32];
+}
+
+int tandem_is_other_kernel(const tandem_gpu_spec *spec, const tandem_work *work, int timed)
+{
+    return timed & TANDEM_TIMED_BY_DOT_PRODUCTS && work->type == TANDEM_S8 &&
+           spec->flops_per_s[TANDEM_S8] > 4.5 * spec->flops_per_s[TANDEM_F32];
+}
+
 double tandem_events_ns(const tandem_constants *constants, const tandem_work *work)
 {
     return 1e3 * constants->value[work->is_product ? TANDEM_CONSTANT_EVENTS_PRODUCT : TANDEM_CONSTANT_EVENTS];

@@ -261,7 +261,7 @@ int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_c
         ns = tandem_calibrated_ns(NULL, latency->calibration, &work);
     if (!(ns >= 0) || ns > 1e18) return -1;
     if (spread) *spread = fit ? fit->spread : NAN;
-    if (form_group) *form_group = fit ? -1 : (int)tandem_spread_group_of(&work, &latency->device.gpu_spec);
+    if (form_group) *form_group = fit ? -1 : tandem_calibration_form_group(latency->calibration, &work);
     return ns > 1 ? llround(ns) : 1;
 }
 
@@ -276,6 +276,11 @@ const tandem_calibration *tandem_latency_calibration(const tandem_latency *laten
 }
 
 int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }
+
+int64_t tandem_latency_others(const tandem_latency *latency)
+{
+    return latency->calibration ? tandem_calibration_others_used(latency->calibration) : 0;
+}
 
 int64_t tandem_latency_contradicting(const tandem_latency *latency)
 {
@@ -317,7 +322,7 @@ static tandem_status collect_sample(void *context, const tandem_cost_key *key, c
 }
 
 static tandem_status calibrate_description(tandem_latency *latency, const samples *all, tandem_store *store,
-                                           tandem_error *error)
+                                           int with_others, tandem_error *error)
 {
     char notes[TANDEM_CALIBRATION_NOTES];
     tandem_status status = tandem_calibration_open(&latency->calibration, &latency->device, error);
@@ -326,6 +331,8 @@ static tandem_status calibrate_description(tandem_latency *latency, const sample
     if (status == TANDEM_OK && store)
         status = tandem_calibration_add_stored(latency->calibration, store, error);
     if (status == TANDEM_OK) tandem_calibration_finish(latency->calibration, notes);
+    if (status == TANDEM_OK && with_others)
+        status = tandem_calibration_add_others(latency->calibration, error);
     return status;
 }
 
@@ -340,8 +347,8 @@ static tandem_status collect_samples(samples *all, tandem_store *store, const ta
     return status;
 }
 
-tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *device, const char *co_runner,
-                                  tandem_store *store, tandem_error *error)
+static tandem_status open_latency(tandem_latency **out, const tandem_device *device, const char *co_runner,
+                                  tandem_store *store, int with_others, tandem_error *error)
 {
     samples all = {.device = device->name};
     const int is_described = tandem_device_is_described(device);
@@ -355,7 +362,8 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
                                   "no time on it can be predicted; `tandem profile --device %s --sweep` "
                                   "measures it, or with any --model",
                                   device->name, device->name);
-    if (status == TANDEM_OK && is_described) status = calibrate_description(latency, &all, store, error);
+    if (status == TANDEM_OK && is_described)
+        status = calibrate_description(latency, &all, store, with_others, error);
     for (int level = 0; level < (is_described ? N_LEVEL_DESCRIBED : N_LEVEL) && status == TANDEM_OK; level++)
         status = fit_level(latency, all.one, all.n, level, error);
     latency->n_sample = (int64_t)all.n;
@@ -368,6 +376,18 @@ tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *dev
     else
         tandem_latency_close(latency);
     return status;
+}
+
+tandem_status tandem_latency_open(tandem_latency **latency, const tandem_device *device,
+                                  const char *co_runner, tandem_store *store, tandem_error *error)
+{
+    return open_latency(latency, device, co_runner, store, 1, error);
+}
+
+tandem_status tandem_latency_open_described(tandem_latency **latency, const tandem_device *device,
+                                            const char *co_runner, tandem_store *store, tandem_error *error)
+{
+    return open_latency(latency, device, co_runner, store, 0, error);
 }
 
 void tandem_latency_close(tandem_latency *latency)

@@ -180,7 +180,7 @@ int64_t tandem_latency_of_kernels(const tandem_latency *latency, const tandem_co
     for (int i = 0; i < kernels.n; i++) {
         const double ns = tandem_calibrated_ns(NULL, calibration, &kernels.work[i]) * kernels.count[i];
         if (!(ns >= 0) || ns > 1e18) return -1;
-        if (ns > longest) *form_group = (int)tandem_spread_group_of(&kernels.work[i], spec);
+        if (ns > longest) *form_group = tandem_calibration_form_group(calibration, &kernels.work[i]);
         longest = fmax(longest, ns);
         sum += ns;
     }

@@ -76,13 +76,14 @@ typedef struct timing_reader {
     char *field[MAX_COLUMNS];
     int n_field, n_column;
     int column[MAX_COLUMNS]; /* of known_columns; −1 = skipped */
-    tandem_timing blank;     /* what a row begins with */
+    tandem_timing blank;     /* what a row begins with: the header's constants */
+    int64_t n_row, count;    /* of the table; as its header says, or −1 */
     tandem_error *error;
 } timing_reader;
 
 /* --- Lines ---------------------------------------------------------------------------------------------- */
 
-static tandem_status next_line(timing_reader *r, int *more)
+static tandem_status next_any_line(timing_reader *r, int *more)
 {
     *more = fgets(r->text, sizeof r->text, r->stream) != NULL;
     if (!*more)
@@ -101,6 +102,15 @@ static tandem_status next_line(timing_reader *r, int *more)
     return TANDEM_OK;
 }
 
+/* Lines that begin with # are for readers. */
+static tandem_status next_line(timing_reader *r, int *more)
+{
+    tandem_status status;
+    do status = next_any_line(r, more);
+    while (status == TANDEM_OK && *more && r->text[0] == '#');
+    return status;
+}
+
 /* Takes one field out of *at, quotes removed in place; *at is after its comma, or NULL at the line's end. */
 static char *take_field(char **at)
 {
@@ -113,7 +123,7 @@ static char *take_field(char **at)
                 break;
             }
     if (is_quoted) return NULL;
-    while (*from && !strchr(",\r\n", *from)) *to++ = *from++;
+    while (*from && *from != ',' && *from != '\r' && *from != '\n') *to++ = *from++;
     if (*from == '\r' && from[1] != '\n' && from[1] != '\0') return NULL;
     *at = *from == ',' ? from + 1 : NULL;
     *to = '\0';
@@ -138,51 +148,7 @@ static tandem_status split_line(timing_reader *r)
     return TANDEM_OK;
 }
 
-/* --- Header --------------------------------------------------------------------------------------------- */
-
-static int find_column(const char *name)
-{
-    for (int i = 0; i < N_KNOWN_COLUMN; i++)
-        if (strcmp(known_columns[i].name, name) == 0) return i;
-    return -1;
-}
-
-static tandem_status refuse_header(const timing_reader *r, const char *format, const char *name)
-{
-    char text[256];
-    (void)snprintf(text, sizeof text, format, name);
-    return tandem_error_set(r->error, TANDEM_MALFORMED, "%s, line 1: %s", r->name, text);
-}
-
-static tandem_status read_header(timing_reader *r, int needs_times)
-{
-    int more = 0, has_operator = 0, n_time = 0, seen[N_KNOWN_COLUMN] = {0};
-    tandem_status status = next_line(r, &more);
-    if (status == TANDEM_OK && !more)
-        return refuse_header(r, "expected the names of the columns, got nothing%s", "");
-    if (status == TANDEM_OK) status = split_line(r);
-    for (int i = 0; i < r->n_field && status == TANDEM_OK; i++) {
-        const char *const name = r->field[i];
-        r->column[i] = find_column(name);
-        if (strcmp(name, "time") == 0)
-            return refuse_header(r, "the column '%s' has no unit: time_ns, time_us or time_ms", name);
-        if (r->column[i] < 0) continue;
-        if (seen[r->column[i]]++) return refuse_header(r, "the column '%.40s' is there twice", name);
-        if (known_columns[r->column[i]].type == COLUMN_TIME && ++n_time > 1)
-            return refuse_header(r, "two columns of times, '%.40s' is the second; keep one", name);
-        has_operator |= known_columns[r->column[i]].member == offsetof(tandem_timing, kind);
-    }
-    r->n_column = r->n_field;
-    r->blank = (tandem_timing){.repeats = 1};
-    if (!has_operator) memcpy(r->blank.kind, "conv2d", sizeof "conv2d");
-    if (status == TANDEM_OK && !has_operator && !seen[find_column("images")])
-        return refuse_header(r, "no column '%s', and none of convolutions", "operator");
-    if (status == TANDEM_OK && needs_times && n_time == 0)
-        return refuse_header(r, "no column of times: time_ns, time_us or time_ms%s", "");
-    return status;
-}
-
-/* --- Rows ----------------------------------------------------------------------------------------------- */
+/* --- Values --------------------------------------------------------------------------------------------- */
 
 static tandem_status refuse_field(const timing_reader *r, const struct table_column *column, const char *got,
                                   const char *allowed)
@@ -202,12 +168,28 @@ static tandem_status read_pass(tandem_pass *pass, const timing_reader *r, const 
     return refuse_field(r, column, text, "forward, dgrad, wgrad or update");
 }
 
+/* As strtod, which is slower, does: the digits and the power of ten are exact in double, so that their
+ * quotient is the nearest one (Clinger, "How to Read Floating Point Numbers Accurately", PLDI 1990). */
+static double read_size_or_time(const char *text, char **end)
+{
+    enum { MAX_DIGITS = 15 };
+    const char *at = text;
+    double digits = 0, scale = 1;
+    for (; *at >= '0' && *at <= '9'; at++) digits = 10 * digits + (*at - '0');
+    const ptrdiff_t n_whole = at - text;
+    if (n_whole > 0 && *at == '.')
+        for (at++; *at >= '0' && *at <= '9'; at++) digits = 10 * digits + (*at - '0'), scale *= 10;
+    if (n_whole == 0 || *at || at - text > MAX_DIGITS) return tandem_plain_read(text, end);
+    *end = (char *)(uintptr_t)at;
+    return digits / scale;
+}
+
 static tandem_status read_timing_number(double *to, const timing_reader *r, const struct table_column *column,
                                         const char *text)
 {
     char *end = NULL;
     const double max_size = 9007199254740992.0, max_ns = 1e15;
-    const double x = tandem_plain_read(text, &end);
+    const double x = read_size_or_time(text, &end);
     /* strtod also takes "inf", "nan", hexadecimal digits and leading spaces */
     if (end == text || *end || strspn(text, "0123456789.eE+-") != strlen(text))
         return refuse_field(r, column, text, "a number");
@@ -225,11 +207,10 @@ static tandem_status read_timing_number(double *to, const timing_reader *r, cons
     return TANDEM_OK;
 }
 
-static tandem_status read_field(tandem_timing *timing, const timing_reader *r, int i)
+static tandem_status read_value(tandem_timing *timing, const timing_reader *r, int known, const char *text)
 {
-    const char *const text = r->field[i];
-    if (r->column[i] < 0 || !*text) return TANDEM_OK;
-    const struct table_column *const column = &known_columns[r->column[i]];
+    if (known < 0 || !*text) return TANDEM_OK;
+    const struct table_column *const column = &known_columns[known];
     char *const to = (char *)timing + column->member;
     if (column->type == COLUMN_TEXT) {
         const size_t n = strnlen(text, TANDEM_TIMING_TEXT - 1);
@@ -244,18 +225,124 @@ static tandem_status read_field(tandem_timing *timing, const timing_reader *r, i
     return status;
 }
 
+/* --- Header --------------------------------------------------------------------------------------------- */
+
+static int find_column(const char *name)
+{
+    for (int i = 0; i < N_KNOWN_COLUMN; i++)
+        if (strcmp(known_columns[i].name, name) == 0) return i;
+    return -1;
+}
+
+static tandem_status refuse_header(const timing_reader *r, const char *format, const char *name)
+{
+    char text[256];
+    (void)snprintf(text, sizeof text, format, name);
+    return tandem_error_set(r->error, TANDEM_MALFORMED, "%s, line %lld: %s", r->name, (long long)r->line,
+                            text);
+}
+
+/* What a header has said so far. */
+typedef struct header_state {
+    int n_time, seen[N_KNOWN_COLUMN];
+} header_state;
+
+/* "count=112" is how many rows the table has: one that was cut has fewer. */
+static tandem_status read_count(timing_reader *r, const char *text)
+{
+    char *end = NULL;
+    const double count = tandem_plain_read(text, &end);
+    if (end == text || *end || !(count >= 0 && count <= 1e9) || count != floor(count))
+        return refuse_header(r, "count= must be a whole number from 0 to 1e9, got '%.40s'", text);
+    r->count = (int64_t)count;
+    return TANDEM_OK;
+}
+
+/* One name of a header, or a constant of its table: "name=value". */
+static tandem_status read_header_field(timing_reader *r, header_state *header, char *name)
+{
+    char *const value = strchr(name, '=');
+    if (value) *value = '\0';
+    if (strcmp(name, "time") == 0)
+        return refuse_header(r, "the column '%s' has no unit: time_ns, time_us or time_ms", name);
+    if (value && strcmp(name, "count") == 0) return read_count(r, value + 1);
+    const int known = find_column(name);
+    if (!value) r->column[r->n_column++] = known;
+    if (known < 0) return TANDEM_OK;
+    if (header->seen[known]++) return refuse_header(r, "the column '%.40s' is there twice", name);
+    if (known_columns[known].type == COLUMN_TIME && ++header->n_time > 1)
+        return refuse_header(r, "two columns of times, '%.40s' is the second; keep one", name);
+    return value ? read_value(&r->blank, r, known, value + 1) : TANDEM_OK;
+}
+
+/* The names of the columns, from the line that was split. */
+static tandem_status read_header(timing_reader *r, int needs_times)
+{
+    header_state header = {.n_time = 0};
+    tandem_status status = TANDEM_OK;
+    r->blank = (tandem_timing){.repeats = 1};
+    r->n_column = 0, r->n_row = 0, r->count = -1;
+    for (int i = 0; i < r->n_field && status == TANDEM_OK; i++)
+        status = read_header_field(r, &header, r->field[i]);
+    if (status != TANDEM_OK) return status;
+    const int has_operator = header.seen[find_column("operator")];
+    if (!has_operator) memcpy(r->blank.kind, "conv2d", sizeof "conv2d");
+    if (!has_operator && !header.seen[find_column("images")])
+        return refuse_header(r, "no column '%s', and none of convolutions", "operator");
+    if (needs_times && header.n_time == 0)
+        return refuse_header(r, "no column of times: time_ns, time_us or time_ms%s", "");
+    return TANDEM_OK;
+}
+
+static tandem_status read_first_header(timing_reader *r, int needs_times)
+{
+    int more = 0;
+    tandem_status status = next_line(r, &more);
+    if (status == TANDEM_OK && !more) r->line++;
+    if (status == TANDEM_OK && !more)
+        return refuse_header(r, "expected the names of the columns, got nothing%s", "");
+    if (status == TANDEM_OK) status = split_line(r);
+    return status == TANDEM_OK ? read_header(r, needs_times) : status;
+}
+
+static tandem_status check_count(const timing_reader *r)
+{
+    if (r->count < 0 || r->n_row == r->count) return TANDEM_OK;
+    return tandem_error_set(r->error, TANDEM_MALFORMED,
+                            "%s, line %lld: the table that ends here has %lld rows, its header says "
+                            "count=%lld: it is cut, or rows were added. Take the whole file",
+                            r->name, (long long)r->line, (long long)r->n_row, (long long)r->count);
+}
+
+/* --- Rows ----------------------------------------------------------------------------------------------- */
+
 static int is_blank_line(const timing_reader *r) { return r->n_field == 1 && !*r->field[0]; }
 
 static tandem_status read_row(timing_reader *r, tandem_timing *timing)
 {
     if (r->n_field != r->n_column)
-        return tandem_error_set(r->error, TANDEM_MALFORMED, "%s, line %lld has %d fields, the first line %d",
+        return tandem_error_set(r->error, TANDEM_MALFORMED, "%s, line %lld has %d fields, its header %d",
                                 r->name, (long long)r->line, r->n_field, r->n_column);
     *timing = r->blank;
     timing->line = r->line;
+    r->n_row++;
     tandem_status status = TANDEM_OK;
-    for (int i = 0; i < r->n_field && status == TANDEM_OK; i++) status = read_field(timing, r, i);
+    for (int i = 0; i < r->n_field && status == TANDEM_OK; i++)
+        status = read_value(timing, r, r->column[i], r->field[i]);
     return status;
+}
+
+/* A line that begins with a constant device is the header of another table. */
+static int begins_table(const timing_reader *r)
+{
+    return strncmp(r->text, "device=", strlen("device=")) == 0;
+}
+
+static tandem_status begin_table(timing_reader *r, int needs_times)
+{
+    tandem_status status = check_count(r);
+    if (status == TANDEM_OK) status = split_line(r);
+    return status == TANDEM_OK ? read_header(r, needs_times) : status;
 }
 
 /* What is wrong with a row's content does not say where the row is. */
@@ -274,11 +361,16 @@ tandem_status tandem_timings_read(FILE *stream, const char *name, int needs_time
     timing_reader *const r = calloc(1, sizeof *r);
     if (!r) return tandem_no_memory(error, "to read '%s'", name);
     r->stream = stream, r->name = name, r->error = error;
-    tandem_status status = read_header(r, needs_times);
+    tandem_status status = read_first_header(r, needs_times);
     for (int more = 1; status == TANDEM_OK;) {
         tandem_timing timing;
         status = next_line(r, &more);
+        if (status == TANDEM_OK && !more) status = check_count(r);
         if (status != TANDEM_OK || !more) break;
+        if (begins_table(r)) {
+            status = begin_table(r, needs_times);
+            continue;
+        }
         status = split_line(r);
         if (status == TANDEM_OK && is_blank_line(r)) continue;
         if (status == TANDEM_OK) status = read_row(r, &timing);
@@ -383,16 +475,23 @@ tandem_status tandem_timing_work(tandem_work *out, const tandem_timing *timing, 
     return TANDEM_OK;
 }
 
-/* DeepBench states cuDNN 7.6.2 for V100 and nothing for older cards, whose tables were made before it. */
+/* DeepBench states cuDNN 7.6.2 for V100 and nothing for older cards, whose tables were made before it. T4 is
+ * the younger card. */
 static int is_of_old_library(const tandem_timing *timing)
 {
-    return strcmp(timing->source, "deepbench") == 0 &&
-           !(strchr("vV", timing->device[0]) && strncmp(timing->device + 1, "100", 3) == 0);
+    const int is_v100 = strchr("vV", timing->device[0]) && strncmp(timing->device + 1, "100", 3) == 0,
+              is_t4 = strcmp(timing->device, "t4") == 0 || strcmp(timing->device, "T4") == 0;
+    return strcmp(timing->source, "deepbench") == 0 && !is_v100 && !is_t4;
 }
 
 int tandem_timing_timed(const tandem_timing *timing)
 {
-    return (is_of_old_library(timing) ? TANDEM_TIMED_OF_OLD_LIBRARY : 0) |
+    /* DeepBench multiplies int8 by cuBLAS's and cuDNN's dot products, on cards with tensor cores, too: its
+     * rows of T4 end at 25 TOP/s, where these have 130 */
+    const int is_by_dot_products =
+        strcmp(timing->source, "deepbench") == 0 && strncmp(timing->precision, "int8", 4) == 0;
+    return (is_by_dot_products ? TANDEM_TIMED_BY_DOT_PRODUCTS : 0) |
+           (is_of_old_library(timing) ? TANDEM_TIMED_OF_OLD_LIBRARY : 0) |
            (strncmp(timing->method, "events", strlen("events")) == 0 ? TANDEM_TIMED_BETWEEN_EVENTS : 0) |
            (strstr(timing->method, "zeros") ? TANDEM_TIMED_OF_ZEROS : 0);
 }
@@ -446,21 +545,4 @@ tandem_status tandem_timing_check(const tandem_timing *timing, const tandem_work
         "%s took %.4g us, which is below %.4g us, a quarter of what the peaks of %s allow. "
         "Is the unit right? --force keeps it",
         timing->kind, 1e-3 * timing->time_ns, 1e-3 * bound, device->name);
-}
-
-static tandem_status add_stored_timing(void *context, const tandem_timing *timing, tandem_error *error)
-{
-    tandem_work work;
-    const tandem_status status = tandem_timing_work(&work, timing, error);
-    if (status == TANDEM_UNKNOWN_NAME) return TANDEM_OK;
-    return status == TANDEM_OK
-               ? tandem_calibration_add(context, &work, timing->time_ns, tandem_timing_timed(timing), error)
-               : status;
-}
-
-tandem_status tandem_calibration_add_stored(tandem_calibration *calibration, tandem_store *store,
-                                            tandem_error *error)
-{
-    return tandem_store_visit_timings(store, tandem_calibration_device(calibration)->name, add_stored_timing,
-                                      calibration, error);
 }

@@ -90,11 +90,12 @@ static tandem_status times_from_curves(const tandem_allreduce_times *times, cons
  * has the largest of the devices before. */
 static tandem_status find_bucket_casts(double *slowest, const tandem_cluster *cluster, int c,
                                        const tandem_bucket *bucket, int n_bucket, tandem_store *store,
-                                       tandem_error *error)
+                                       int from_description, tandem_error *error)
 {
     const tandem_device *device = &cluster->classes[c].device;
     tandem_latency *latency = NULL;
-    tandem_status status = tandem_latency_open(&latency, device, "", store, error);
+    tandem_status status = (from_description ? tandem_latency_open_described
+                                             : tandem_latency_open)(&latency, device, "", store, error);
     for (int b = 0; b < n_bucket && status == TANDEM_OK; b++) {
         tandem_cost_key key = {.kind = TANDEM_COST_CAST,
                                .precision = "",
@@ -129,7 +130,8 @@ static tandem_status add_bucket_casts(const tandem_allreduce_times *times, const
     tandem_status status =
         slowest ? TANDEM_OK : tandem_no_memory(error, "for the casts of %d buckets", n_bucket);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
-        status = find_bucket_casts(slowest, cluster, c, bucket, n_bucket, store, error);
+        status =
+            find_bucket_casts(slowest, cluster, c, bucket, n_bucket, store, times->from_description, error);
     for (int b = 0; b < n_bucket && status == TANDEM_OK; b++)
         times->ns[0][b] = times->ns[1][b] = times->ns[0][b] + slowest[b];
     free(slowest);

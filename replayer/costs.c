@@ -84,6 +84,7 @@ static void predict_costs(tandem_costs *costs, const tandem_step *step, int cont
                                : tandem_latency_of_kernels(latency, &at.key, &source->style, &form_group);
         if (ns < 0) continue;
         costs->spread[at.slot][contention] = (float)spread;
+        _Static_assert(TANDEM_N_SPREAD_GROUP * TANDEM_N_EVIDENCE <= SCHAR_MAX, "a group fits");
         costs->form_group[at.slot][contention] = (signed char)form_group;
         costs->variant_cost[at.slot].ns[contention] = ns;
         costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
@@ -104,9 +105,10 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     if (!costs->form_group) costs->form_group = tandem_arena_array(arena, n_slot, sizeof *costs->form_group);
     if (!costs->spread || !costs->form_group)
         return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
+    const char *const co_runner = contention == TANDEM_CONTENDED ? source->co_runner : "";
     const tandem_status status =
-        tandem_latency_open(&latency, source->device, contention == TANDEM_CONTENDED ? source->co_runner : "",
-                            source->store, &refusal);
+        (source->from_description ? tandem_latency_open_described : tandem_latency_open)(
+            &latency, source->device, co_runner, source->store, &refusal);
     if (status == TANDEM_MISSING) return TANDEM_OK; /* the plan that needs a missing time says so */
     if (status != TANDEM_OK) {
         if (error) *error = refusal;
@@ -115,6 +117,7 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     predict_costs(costs, step, contention, source, latency);
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
     costs->n_contradicting[contention] = tandem_latency_contradicting(latency);
+    costs->n_others[contention] = tandem_latency_others(latency);
     tandem_latency_close(latency);
     return TANDEM_OK;
 }
@@ -241,28 +244,32 @@ static int least_certain_origin(const tandem_costs *costs, size_t slot)
 
 /* Times by the form, per spread group, for the interval of their sum. */
 typedef struct form_sum {
-    double group_ns[TANDEM_N_SPREAD_GROUP], own_square; /* own_square: of the standard deviations in ns */
+    double group_ns[TANDEM_N_SPREAD_GROUP], source_ns[TANDEM_N_EVIDENCE];
+    double shared, own_square; /* standard deviations in ns; squares of them */
+    int n_unmeasured_kernel;
 } form_sum;
 
-static void add_to_form_sum(form_sum *sum, int form_group, double ns)
+/* is_measured: whether own rows say what the device reaches. */
+static void add_to_form_sum(form_sum *sum, int form_group, double ns, int is_measured)
 {
     if (form_group < 0) return;
-    const double own = tandem_spread_fitted((tandem_spread_group)form_group)->own;
-    sum->group_ns[form_group] += ns;
+    const int group = form_group % TANDEM_N_SPREAD_GROUP, source = form_group / TANDEM_N_SPREAD_GROUP;
+    const double own = tandem_spread_fitted((tandem_spread_group)group)->own;
+    sum->group_ns[group] += ns;
+    sum->source_ns[source] += ns;
+    sum->n_unmeasured_kernel += source == TANDEM_EVIDENCE_OTHER_KERNEL;
+    sum->shared += ns * tandem_evidence_spread_shared(form_group, is_measured);
     sum->own_square += ns * ns * own * own;
 }
 
 /* Half of the 80 % interval over the sum. What the tasks of a device share does not average out, neither
  * within a group nor between groups; what is a task's own does. */
-static double form_half_interval(const form_sum *sum, int is_measured)
+static double form_half_interval(const form_sum *sum)
 {
     const double z80 = 1.2816;
-    double shared = 0, ns = 0;
-    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
-        shared += sum->group_ns[g] * tandem_spread_shared((tandem_spread_group)g, is_measured);
-        ns += sum->group_ns[g];
-    }
-    return ns > 0 ? z80 * sqrt(shared * shared + sum->own_square) / ns : NAN;
+    double ns = 0;
+    for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) ns += sum->group_ns[g];
+    return ns > 0 ? z80 * sqrt(sum->shared * sum->shared + sum->own_square) / ns : NAN;
 }
 
 /* Cards of a group that are not there yet. */
@@ -314,11 +321,16 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
         provenance.ns[origin] += ns;
         if (origin != TANDEM_ORIGIN_PREDICTED) continue;
         spread += (double)ns * (double)class->costs.spread[slot][contention];
-        add_to_form_sum(&form, class->costs.form_group[slot][contention], (double)ns);
+        add_to_form_sum(&form, class->costs.form_group[slot][contention], (double)ns,
+                        provenance.n_fitted > 0);
     }
     const int64_t predicted_ns = provenance.ns[TANDEM_ORIGIN_PREDICTED];
     provenance.spread = predicted_ns > 0 ? spread / (double)predicted_ns : NAN;
-    provenance.form_interval = form_half_interval(&form, provenance.n_fitted > 0);
+    provenance.form_interval = form_half_interval(&form);
+    provenance.n_unmeasured_kernel = form.n_unmeasured_kernel;
+    provenance.others_share =
+        predicted_ns > 0 ? form.source_ns[TANDEM_EVIDENCE_OTHERS] / (double)predicted_ns : 0;
+    provenance.others_rows = provenance.others_share > 0 ? class->costs.n_others[contention] : 0;
     find_interval_evidence(&provenance, &form);
     *out = provenance;
 }

@@ -19,9 +19,10 @@ typedef struct tandem_costs {
     tandem_variant_cost *variant_cost; /* of a reduce: ns with idle ranks, and with ranks that compute */
     unsigned char (*origin)[TANDEM_N_CONTENTION];   /* tandem_origin of each time */
     float (*spread)[TANDEM_N_CONTENTION];           /* of predicted times; NULL = there are none */
-    signed char (*form_group)[TANDEM_N_CONTENTION]; /* spread group of a time by the form, else −1 */
+    signed char (*form_group)[TANDEM_N_CONTENTION]; /* tandem_calibration_form_group, else −1 */
     float (*sigma)[TANDEM_N_CONTENTION];            /* of measured times: see monte_carlo.c */
-    int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION];
+    int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION],
+        n_others[TANDEM_N_CONTENTION];
     tandem_kernel_style style; /* of predicted times */
     int skipped_task;          /* of the arrays: the norm, which this step lacks; INT_MAX = it has all */
 } tandem_costs;
@@ -44,6 +45,7 @@ typedef struct tandem_cost_source {
     int predict;           /* whether to predict what was not measured at all */
     int64_t slowdown_ppm;  /* of the cluster's class */
     tandem_kernel_style style;
+    int from_description; /* 1: without what others measured */
 } tandem_cost_source;
 
 /* tandem_costs_map: the costs of all variants of all tasks of `step` but its reduces, whose times stay −1.
@@ -101,6 +103,7 @@ typedef struct tandem_allreduce_times {
     double *ns[2];          /* [n_bucket] */
     signed char *algorithm; /* [n_bucket] tandem_collective_algorithm; −1 = measured, or a single rank */
     tandem_allreduce_source *allreduce_source;
+    int from_description; /* of casts of buckets: as of a tandem_cost_source */
 } tandem_allreduce_times;
 tandem_status tandem_collective_times(const tandem_allreduce_times *times, const tandem_cluster *cluster,
                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,

@@ -111,11 +111,10 @@ static void find_form_errors(monte_carlo *d, int c, double *interval_ns)
         d->shared[c][i] = d->own[c][i] = 0;
         d->factor[c][i] = 1;
         if (class->costs.origin[slot][contention] != TANDEM_ORIGIN_PREDICTED) continue;
-        const signed char group = class->costs.form_group[slot][contention];
+        const int group = class->costs.form_group[slot][contention];
         if (group < 0) continue;
-        d->shared[c][i] =
-            tandem_spread_shared((tandem_spread_group)group, class->costs.n_fitted[contention] > 0);
-        d->own[c][i] = tandem_spread_fitted((tandem_spread_group)group)->own;
+        d->shared[c][i] = tandem_evidence_spread_shared(group, class->costs.n_fitted[contention] > 0);
+        d->own[c][i] = tandem_spread_fitted((tandem_spread_group)(group % TANDEM_N_SPREAD_GROUP))->own;
         *interval_ns += tandem_recorded_task_ns(class, i);
         d->has_form[c] = 1;
     }

@@ -121,7 +121,8 @@ static tandem_status open_sim_class(tandem_replayer *replayer, int c, const tand
                                        class->co_runner,
                                        options->predict,
                                        own->slowdown_ppm,
-                                       {options->kernels, graph->model, options->without_update}};
+                                       {options->kernels, graph->model, options->without_update},
+                                       options->from_description};
     find_co_runner(class, &replayer->cluster, c);
     class->comm_slowdown = 1;
     tandem_status status = tandem_device_open_step(&class->step, &own->device, graph, options->bucket_bytes,
@@ -234,7 +235,7 @@ static void set_allreduce_ns(tandem_replayer *replayer, int bucket, int loaded, 
 }
 
 static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *store,
-                                      tandem_collective_algorithm algorithm, tandem_error *error)
+                                      const tandem_replayer_options *options, tandem_error *error)
 {
     const tandem_step *step = replayer->classes[0].step;
     assert(step);
@@ -243,9 +244,10 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     const tandem_allreduce_times times = {
         {replayer->default_allreduce_ns[0], replayer->default_allreduce_ns[1]},
         replayer->allreduce_by,
-        &replayer->allreduce_source};
+        &replayer->allreduce_source,
+        options->from_description};
     tandem_status status = tandem_collective_times(&times, &replayer->cluster, step->bucket, step->n_bucket,
-                                                   store, algorithm, error);
+                                                   store, options->collective, error);
     if (status == TANDEM_OK)
         status = find_comm_slowdown(replayer, store, replayer->allreduce_source.n_point > 0, error);
     if (status != TANDEM_OK) return status;
@@ -286,7 +288,7 @@ static tandem_status open_program(tandem_replayer **out, const tandem_cluster *c
     if (!replayer->classes) status = no_replay_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
         status = open_sim_class(replayer, c, graph[c], store, &options, with_norm, error);
-    if (status == TANDEM_OK) status = open_collectives(replayer, store, options.collective, error);
+    if (status == TANDEM_OK) status = open_collectives(replayer, store, &options, error);
     if (status == TANDEM_OK)
         *out = replayer;
     else

@@ -8,9 +8,10 @@
 #include "cli/command/allocate.h"
 
 /* Other options say how to allocate, and here is nothing to allocate. */
-static const int allowed[] = {OPTION_VERIFY,  OPTION_MEMORY,         OPTION_BUCKET, OPTION_COLLECTIVE,
-                              OPTION_WIRE,    OPTION_METHOD,         OPTION_DB,     OPTION_PREDICT,
-                              OPTION_KERNELS, OPTION_WITHOUT_UPDATE, OPTION_JSON,   OPTION_END};
+static const int allowed[] = {
+    OPTION_VERIFY,         OPTION_MEMORY, OPTION_BUCKET,  OPTION_COLLECTIVE,       OPTION_WIRE,
+    OPTION_METHOD,         OPTION_DB,     OPTION_PREDICT, OPTION_FROM_DESCRIPTION, OPTION_KERNELS,
+    OPTION_WITHOUT_UPDATE, OPTION_JSON,   OPTION_END};
 
 typedef struct verify_context {
     cli_options options; /* with the plan's own values */

@@ -52,18 +52,35 @@ static json_t *device_facts_json(const tandem_device *device)
                      (json_int_t)device->memory_bytes);
 }
 
+/* Rows that others measured of a described device and that ship. */
+static int64_t count_others(const tandem_device *device)
+{
+    tandem_calibration *calibration = NULL;
+    int64_t n = 0;
+    if (!tandem_device_is_described(device)) return 0;
+    if (tandem_calibration_open(&calibration, device, NULL) == TANDEM_OK &&
+        tandem_calibration_add_others(calibration, NULL) == TANDEM_OK)
+        n = tandem_calibration_others_count(calibration);
+    tandem_calibration_close(calibration);
+    return n;
+}
+
 static void list_device(json_t *rows, cli_table *table, const tandem_device *device, int present,
                         const char *meaning)
 {
-    char precisions[128];
+    char precisions[128], known[64];
     const int described = tandem_device_is_described(device);
-    json_array_append_new(
-        rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning, "present",
-                        present, "precisions", precision_names_json(device->precisions), "amp_dtype",
-                        tandem_dtype_name(device->amp_dtype), "described", device_facts_json(device)));
+    const int64_t n_others = count_others(device);
+    (void)snprintf(known, sizeof known, n_others ? "described, measured by others (%lld rows)" : "described",
+                   (long long)n_others);
+    json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o,s:I}", "name", device->name, "meaning",
+                                          meaning, "present", present, "precisions",
+                                          precision_names_json(device->precisions), "amp_dtype",
+                                          tandem_dtype_name(device->amp_dtype), "described",
+                                          device_facts_json(device), "others_rows", (json_int_t)n_others));
     cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
                   present     ? "yes"
-                  : described ? "described"
+                  : described ? known
                               : "no",
                   print_precision_names(precisions, sizeof precisions, device->precisions),
                   tandem_dtype_name(device->amp_dtype), meaning);

@@ -18,6 +18,9 @@ typedef struct prediction {
     tandem_spread_group group;
     const tandem_reached_rates *rates;
     int64_t n_row; /* of the device, that calibrate it */
+    int64_t n_others;
+    tandem_evidence source;
+    int is_measured;
 } prediction;
 
 static tandem_status read_pass_option(tandem_pass *pass, const char *text, tandem_error *error)
@@ -124,7 +127,10 @@ static tandem_status make_prediction(prediction *p, predict_devices *devices, co
     p->rates = tandem_calibration_rates(calibration);
     p->n_row = tandem_calibration_row_count(calibration);
     p->group = tandem_spread_group_of(&p->work, &tandem_calibration_device(calibration)->gpu_spec);
-    p->interval = predict_interval_of(p->group, p->n_row > 0, p->time.ns);
+    p->n_others = tandem_calibration_others(calibration, &p->work, 0);
+    p->source = tandem_calibration_evidence(calibration, &p->work);
+    p->is_measured = p->n_row > 0 || p->n_others > 0;
+    p->interval = predict_interval_of(calibration, &p->work, 0, p->time.ns);
     return TANDEM_OK;
 }
 
@@ -141,8 +147,9 @@ static int print_prediction_json(const prediction *p)
     json_object_set_new(result, "interval_80", json_pack("[f,f]", p->interval.low_ns, p->interval.high_ns));
     json_object_set_new(result, "spread",
                         json_pack("{s:f,s:f,s:f,s:i}", "device",
-                                  p->n_row > 0 ? 0.0 : tandem_device_spread_fitted(p->group)->shared,
-                                  "shared", spread->shared, "own", spread->own, "cells", spread->n_cell));
+                                  p->is_measured ? 0.0 : tandem_device_spread_fitted(p->group)->shared,
+                                  "shared", p->n_others > 0 ? p->interval.shared : spread->shared, "own",
+                                  p->interval.own, "cells", spread->n_cell));
     json_object_set_new(result, "bound", json_string(tandem_time_bound_name(t->bound)));
     json_object_set_new(result, "terms",
                         json_pack("{s:f,s:f,s:f,s:f,s:f,s:s,s:[f,f],s:f,s:f}", "launch_ns", t->launch_ns,
@@ -150,6 +157,8 @@ static int print_prediction_json(const prediction *p)
                                   t->executed_flops, "bytes", t->bytes, "algorithm", t->algorithm, "tile",
                                   t->tile_m, t->tile_n, "waves", t->waves, "splits", t->splits));
     json_object_set_new(result, "calibrated_by", json_integer((json_int_t)p->n_row));
+    json_object_set_new(result, "others_rows", json_integer((json_int_t)p->n_others));
+    json_object_set_new(result, "unmeasured_kernel", json_boolean(p->source == TANDEM_EVIDENCE_OTHER_KERNEL));
     return cli_print_json(result);
 }
 
@@ -172,6 +181,35 @@ static void print_compute_term(const prediction *p)
                t->tile_m, t->tile_n, t->waves, t->splits);
 }
 
+/* What the time rests on, and with it its interval. */
+static void print_prediction_source(const prediction *p)
+{
+    if (p->n_row > 0) printf("  calibrated by %lld measured rows\n", (long long)p->n_row);
+    if (p->n_others > 0)
+        printf("  measured by others (%lld rows of its kernel), and by the form between them\n",
+               (long long)p->n_others);
+    else
+        printf("  described%s\n",
+               p->source == TANDEM_EVIDENCE_OTHER_KERNEL
+                   ? ": no row times int8 on its tensor cores, and those of its dot products do not count"
+                   : "");
+}
+
+static void print_interval_basis(const prediction *p)
+{
+    const tandem_spread *const spread = tandem_spread_fitted(p->group);
+    const double shared = 100 * p->interval.shared, own = 100 * p->interval.own;
+    if (p->n_others > 0)
+        printf("  the interval: rows of others about each other, %.0f%%, and what a card's tasks share, "
+               "%.0f%%\n",
+               own, shared);
+    else if (spread->n_cell > 0)
+        printf("  the interval: %s, on chips left out of the fit: %.0f%% shared and %.0f%% a shape's own,\n"
+               "  from %d cells%s\n",
+               tandem_spread_group_name(p->group), shared, own, spread->n_cell,
+               p->is_measured ? "" : "; nothing measured says what this card reaches of its peaks");
+}
+
 static int print_prediction_text(const prediction *p)
 {
     char time[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
@@ -191,13 +229,8 @@ static int print_prediction_text(const prediction *p)
            tandem_quantity_print_bps(rate, sizeof rate, p->rates->bytes_per_s));
     printf("  least    %8s  the executed work at the datasheet's peaks\n",
            print_double_ns(time, t->least_ns));
-    if (p->n_row > 0) printf("  calibrated by %lld measured rows\n", (long long)p->n_row);
-    if (spread->n_cell > 0)
-        printf("  the interval: %s, on chips left out of the fit: %.0f%% shared and %.0f%% a "
-               "shape's own,\n  from %d cells%s\n",
-               tandem_spread_group_name(p->group), 100 * tandem_spread_shared(p->group, p->n_row > 0),
-               100 * spread->own, spread->n_cell,
-               p->n_row > 0 ? "" : "; nothing measured says what this card reaches of its peaks");
+    print_prediction_source(p);
+    print_interval_basis(p);
     return 0;
 }
 
@@ -239,8 +272,9 @@ static int run_predict(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_DEVICE, OPTION_PRECISION, OPTION_PASS, OPTION_LIST,  OPTION_CALIBRATE,
-                              OPTION_FORCE,  OPTION_OUTPUT,    OPTION_DB,   OPTION_QUIET, OPTION_END};
+static const int options[] = {
+    OPTION_DEVICE,           OPTION_PRECISION, OPTION_PASS, OPTION_LIST,  OPTION_CALIBRATE, OPTION_FORCE,
+    OPTION_FROM_DESCRIPTION, OPTION_OUTPUT,    OPTION_DB,   OPTION_QUIET, OPTION_END};
 const cli_command command_predict = {
     .name = "predict",
     .words = "[OPERATOR]",

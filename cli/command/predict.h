@@ -26,11 +26,13 @@ tandem_status predict_find(tandem_calibration **calibration, predict_devices *de
 tandem_status predict_time(tandem_kernel_time *time, const tandem_calibration *calibration,
                            const tandem_work *work, const char *precision, tandem_error *error);
 
-/* The 80 % interval of a time of a group; is_measured: rows of the device calibrate it. */
+/* The 80 % interval of a time of a task, and of what it is made: logarithmic standard deviations. timed: of
+ * such a timing. */
 typedef struct predict_interval {
-    double low_ns, high_ns;
+    double low_ns, high_ns, shared, own;
 } predict_interval;
-predict_interval predict_interval_of(tandem_spread_group group, int is_measured, double ns);
+predict_interval predict_interval_of(const tandem_calibration *calibration, const tandem_work *work,
+                                     int timed, double ns);
 
 /* --list. Returns the exit code. */
 int predict_list(predict_devices *devices, const cli_options *options);

@@ -40,7 +40,9 @@ tandem_status predict_find(tandem_calibration **calibration, predict_devices *de
         const tandem_status opened = tandem_calibration_open(&made, &device, error);
         if (opened != TANDEM_OK) return opened;
         devices->of[d] = made;
-        const tandem_status calibrated = calibrate_by_store(made, devices, error);
+        tandem_status calibrated = calibrate_by_store(made, devices, error);
+        if (calibrated == TANDEM_OK && !devices->options->from_description)
+            calibrated = tandem_calibration_add_others(made, error);
         if (calibrated != TANDEM_OK) return calibrated;
     }
     *calibration = devices->of[d];
@@ -112,11 +114,17 @@ tandem_status predict_time(tandem_kernel_time *time, const tandem_calibration *c
     return TANDEM_OK;
 }
 
-predict_interval predict_interval_of(tandem_spread_group group, int is_measured, double ns)
+predict_interval predict_interval_of(const tandem_calibration *calibration, const tandem_work *work,
+                                     int timed, double ns)
 {
     const double z80 = 1.2816;
-    const double half =
-        z80 * hypot(tandem_spread_shared(group, is_measured), tandem_spread_fitted(group)->own);
-    const double factor = exp(half);
-    return (predict_interval){ns / factor, ns * factor};
+    const int is_measured = tandem_calibration_row_count(calibration) > 0;
+    const int group = (int)tandem_spread_group_of(work, &tandem_calibration_device(calibration)->gpu_spec) +
+                      (tandem_calibration_others(calibration, work, timed) > 0
+                           ? (int)TANDEM_N_SPREAD_GROUP * (int)TANDEM_EVIDENCE_OTHERS
+                           : 0);
+    const double shared = tandem_evidence_spread_shared(group, is_measured),
+                 own = tandem_calibration_own_spread(calibration, work, timed),
+                 factor = exp(z80 * hypot(shared, own));
+    return (predict_interval){ns / factor, ns * factor, shared, own};
 }

@@ -98,15 +98,13 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     /* a time between events holds what they add; so must what is compared with it */
     const int timed = timing->time_ns > 0 ? tandem_timing_timed(timing) : 0;
     const double timed_ns = tandem_calibrated_timed_ns(calibration, &work, timed);
-    const tandem_spread_group group =
-        tandem_spread_group_of(&work, &tandem_calibration_device(calibration)->gpu_spec);
-    const int is_measured = tandem_calibration_row_count(calibration) > 0;
-    const predict_interval interval = predict_interval_of(group, is_measured, timed_ns);
+    const predict_interval interval = predict_interval_of(calibration, &work, timed, timed_ns);
     if (list->file.stream) {
-        const predict_interval own_interval = predict_interval_of(group, is_measured, time.ns);
-        fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s\n", (long long)timing->line, device,
-                timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
-                1e-3 * own_interval.low_ns, 1e-3 * own_interval.high_ns, tandem_time_bound_name(time.bound));
+        const predict_interval own_interval = predict_interval_of(calibration, &work, 0, time.ns);
+        fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s,%.4g\n", (long long)timing->line,
+                device, timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
+                1e-3 * own_interval.low_ns, 1e-3 * own_interval.high_ns, tandem_time_bound_name(time.bound),
+                1e-3 * timed_ns);
     }
     return count_row(list, timing, device, timed_ns, interval, error);
 }
@@ -226,7 +224,8 @@ int predict_list(predict_devices *devices, const cli_options *options)
     tandem_status status =
         options->output ? tandem_file_open(&list.file, options->output, &error) : TANDEM_OK;
     if (status == TANDEM_OK && list.file.stream)
-        fputs("line,device,operator,precision,pass,predicted_us,low_us,high_us,bound\n", list.file.stream);
+        fputs("line,device,operator,precision,pass,predicted_us,low_us,high_us,bound,as_timed_us\n",
+              list.file.stream);
     if (status == TANDEM_OK)
         status = tandem_timings_read_file(options->list, 0, visit_list_row, &list, &error);
     if (status == TANDEM_OK && list.file.stream) status = tandem_file_finish(&list.file, &error);

@@ -44,6 +44,7 @@ typedef struct tandem_request {
     int norm_is_given;         /* 1: step.with_norm says whether the steps of all plans have a norm */
     tandem_kernel_set kernels; /* PyTorch's: with predict, on described GPUs */
     int without_update;        /* 1, with PyTorch's kernels: the step ends with the gradients */
+    int from_description;      /* 1: what others measured of described devices does not count */
 } tandem_request;
 
 /* What a policy minimizes, and within which limits (docs/allocation.md). */

@@ -41,6 +41,12 @@ typedef struct tandem_provenance {
     char interval_cards[TANDEM_INTERVAL_CARDS]; /* each followed by a space; cut to fit */
     tandem_kernel_set kernels;                  /* whose kernels the predicted times are of */
     int without_update;
+    /* Of times that were predicted on a described device: the share of them that follows what others measured
+     * of it and ships with the program, and the rows that these tasks were held against. 0 = none. */
+    double others_share;
+    int64_t others_rows;
+    /* tasks of int8 on tensor cores of which no row is known, while rows of its dot products are */
+    int n_unmeasured_kernel;
 } tandem_provenance;
 
 /* All-reduces come from a measured curve, beyond its last point from a line fitted to it; or from a formula

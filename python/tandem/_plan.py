@@ -384,6 +384,7 @@ class _Asked:
         batch: Optional[int] = None,
         memory: Optional[str] = None,
         predict: bool = False,
+        from_description: bool = False,
         times_only: bool = False,
         method: Optional[str] = None,
         data: Optional[str] = None,
@@ -408,6 +409,7 @@ class _Asked:
             base_precision=_encode(base_precision),
             bucket_bytes=bucket_bytes,
             predict=predict,
+            from_description=from_description,
             times_only=times_only,
         )
 
@@ -513,7 +515,17 @@ def _question(
     )
 
 
-_OF_REQUEST = ("store", "batch", "memory", "predict", "method", "data", "base_precision", "bucket_bytes")
+_OF_REQUEST = (
+    "store",
+    "batch",
+    "memory",
+    "predict",
+    "from_description",
+    "method",
+    "data",
+    "base_precision",
+    "bucket_bytes",
+)
 
 
 def _split(options: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -645,6 +657,7 @@ def replay(
     store: Optional[str] = None,
     batch: Optional[int] = None,
     predict: bool = False,
+    from_description: bool = False,
     bucket_bytes: int = 0,
     trace: Optional[Trace] = None,
 ) -> Replay:
@@ -656,12 +669,21 @@ def replay(
         plan     a Plan, a precision for all calls, or precisions by name; nothing: fp32
         store    the profile store [TANDEM_DB, tandem.db]
         predict  True: times that were not measured are predicted where possible
+        from_description  True: what others measured of a described device does not count
         trace    files of torch.profiler's export_chrome_trace of the job that ran, one for each rank: what
                  they recorded is printed beside what is replayed
 
     >>> print(tandem.replay("resnet50", "8*v100@8 + 8*t4@8 net=100Gbit/s,5us", batch=32, predict=True))
     """
-    planning = Planning(model, cluster, store=store, batch=batch, predict=predict, bucket_bytes=bucket_bytes)
+    planning = Planning(
+        model,
+        cluster,
+        store=store,
+        batch=batch,
+        predict=predict,
+        from_description=from_description,
+        bucket_bytes=bucket_bytes,
+    )
     replayed = planning.replay(plan)
     if trace is not None:
         replayed.recorded = _recorded_ranks(trace, replayed)
@@ -691,6 +713,7 @@ def allocate(
     global_batch: Optional[int] = None,
     memory: Optional[str] = None,
     predict: bool = False,
+    from_description: bool = False,
     method: str = "sampled",
     data: Optional[str] = None,
     base_precision: Optional[str] = None,

@@ -276,6 +276,7 @@ class Request(Structure):
         ("norm_is_given", c_int),
         ("kernels", c_int),
         ("without_update", c_int),
+        ("from_description", c_int),
     ]
 
 
@@ -386,6 +387,9 @@ class Provenance(Structure):
         ("interval_cards", c_char * 256),
         ("kernels", c_int),
         ("without_update", c_int),
+        ("others_share", c_double),
+        ("others_rows", c_int64),
+        ("n_unmeasured_kernel", c_int),
     ]
 
 

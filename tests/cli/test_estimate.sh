@@ -172,7 +172,7 @@ EOT
 both() { # name options…: the JSON and the text of a command
     run 0 "$@" --json && mv out printed.json && run 0 "$@" $details && mv out printed.txt
 }
-what=(--model $model --predict --sensitivity sampled --db one.db --quiet)
+what=(--model $model --predict --from-description --sensitivity sampled --db one.db --quiet)
 details=--details
 run 0 allocate "${what[@]}" --cluster "h100 batch=16" --policy uniform --uniform int8_full -o plan.json &&
     both allocate "${what[@]}" --cluster "h100 batch=16" && python3 digits.py printed.json printed.txt &&

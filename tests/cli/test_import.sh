@@ -99,6 +99,29 @@ run 2 profile --import three.csv --model mlp && grep -q -- '--import files what 
         run 5 profile --import no.csv
 report "wrong command lines are refused" $?
 
+# --- What ships is a timing table, too ---
+shipped=$here/../../profiles/devices/measured/t4_deepbench.csv
+run 0 profile --import "$shipped" --db h.db && ! grep -q 'rate in s8' out &&
+    head -n 100 "$shipped" >cut.csv && run 3 profile --import cut.csv --db i.db &&
+    grep -q 'cut.csv, line 100: the table that ends here has .* rows, its header says count=' err
+report "a file that ships is importable; its dot products give no rate; a cut one is refused" $?
+with_and_without() { # DEVICE PRECISION: times with what others measured, and by the description
+    run 0 predict --device "$1" --precision "$2" --json "$operator" && field ns out >with &&
+        cp out said && run 0 predict --device "$1" --precision "$2" --json "$operator" --from-description &&
+            field ns out >without
+}
+with_and_without t4 fp16 && ! cmp -s with without && [ "$(field others_rows said)" -gt 50 ] &&
+    with_and_without h100 fp16 && cmp with without && [ "$(field others_rows said)" = 0 ] &&
+    with_and_without t4 int8 && cmp with without && [ "$(field unmeasured_kernel said)" = true ]
+report "predict follows what others measured of the kernel, and else the description" $?
+run 0 replay --model resnet20 --batch 8 --device t4 --predict --db none.db --from-description &&
+    grep -q '^times  *t4 predicted within [0-9]*%, described (in' out &&
+    run 0 replay --model resnet20 --batch 8 --device t4 --predict --db none.db &&
+        grep -q '^times  *t4 predicted within [0-9]*%, .*measured by others ([0-9]* rows)' out &&
+    run 0 list devices && grep -q '^t4  *described, measured by others ([0-9]* rows)' out &&
+    grep -q '^h100  *described  ' out
+report "a replay and the list of devices say whether others measured, or a description decides" $?
+
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"
 [ $failed = 0 ]

@@ -98,7 +98,8 @@ report "noise of a format to nearest falls with the samples of a step" $?
 
 # With this loss scale gradients in f16 vanish, on any machine.
 ask() { # CODE ARGUMENT…
-    run "$1" allocate -q --model mlp:width=16 --batch 16 --cluster t4 --predict --data data --db a.db "${@:2}"
+    run "$1" allocate -q --model mlp:width=16 --batch 16 --cluster t4 --predict --from-description \
+        --data data --db a.db "${@:2}"
 }
 lost=(--policy uniform --uniform fp16 --loss-scale 1e-9)
 run 0 sensitivity -q --model mlp:width=16 --batch 16 --data data --db a.db && ask 1 "${lost[@]}" -o p.json &&

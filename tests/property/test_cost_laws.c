@@ -89,7 +89,7 @@ static void described_times_grow_with_the_batch(void **state)
         const tandem_device *device = tandem_device_get(d);
         tandem_latency *latency = NULL;
         if (!tandem_device_is_described(device)) continue;
-        assert_int_equal(tandem_latency_open(&latency, device, "", NULL, NULL), TANDEM_OK);
+        assert_int_equal(tandem_latency_open_described(&latency, device, "", NULL, NULL), TANDEM_OK);
         for (int i = 0; i < tandem_model_count(); i++) {
             program small = open_program(tandem_model_get(i)->name, 3, device->amp_dtype),
                     large = open_program(tandem_model_get(i)->name, 8, device->amp_dtype);

@@ -60,6 +60,7 @@ static tandem_status read_option(door_options *o, const char *name, const char *
     if (strcmp(name, "--batch") == 0) return r->batch = strtoll(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--bucket") == 0) return r->bucket_bytes = strtoull(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--predict") == 0) return r->predict = 1, TANDEM_OK;
+    if (strcmp(name, "--from-description") == 0) return r->from_description = 1, TANDEM_OK;
     if (strcmp(name, "--without-update") == 0) return r->without_update = 1, TANDEM_OK;
     if (strcmp(name, "--accumulate") == 0) return r->step.n_micro = (int)strtol(value, NULL, 10), TANDEM_OK;
     if (strcmp(name, "--slowdown") == 0) return set_limit(&a->slowdown_is_given, &a->slowdown, value);

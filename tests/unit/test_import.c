@@ -120,7 +120,7 @@ static void what_cannot_be_is_refused_with_its_row(void **state)
         {PRODUCTS "a100,x,loop,linear,fp32,8,8,9007199254740994,4\n", {"line 2", "n must be", "2^53"}, 0},
         {PRODUCTS "a100,x,loop,linear,fp32,,8,8,4\n", {"line 2", "linear needs m, k and n"}, 0},
         {PRODUCTS ",x,loop,linear,fp32,8,8,8,4\n", {"line 2", "names no device; --device does"}, 0},
-        {PRODUCTS "a100,x,loop,linear,fp32,8,8,8\n", {"line 2 has 8 fields, the first line 9"}, 0},
+        {PRODUCTS "a100,x,loop,linear,fp32,8,8,8\n", {"line 2 has 8 fields, its header 9"}, 0},
         {PRODUCTS "a100,x,loop,\"linear,fp32,8,8,8,4\n", {"line 2", "quote is not closed"}, 0},
         {PRODUCTS "a100,x,loop,linear,fp32,8,8,8,9\na100,y,loop,linear,fp32,8,8,8,95\n",
          {"line 3", "linear took 95 us, the same from line 2 on 9 us", "--force"},

@@ -873,7 +873,7 @@ static void a_description_is_calibrated_by_what_was_measured(void **state)
     assert_int_equal(tandem_device_find(&device, "t4", NULL), TANDEM_OK);
     assert_true(tandem_work_of(&work, &product));
     const double described = tandem_described_ns(&device, &work);
-    assert_int_equal(tandem_latency_open(&latency, &device, "", NULL, NULL), TANDEM_OK);
+    assert_int_equal(tandem_latency_open_described(&latency, &device, "", NULL, NULL), TANDEM_OK);
     assert_int_equal(tandem_latency_ns(latency, &product, &spread), llround(described));
     assert_true(isnan(spread));
     assert_int_equal(tandem_latency_fitted(latency), 0);
@@ -906,7 +906,7 @@ static void a_step_of_many_tasks_keeps_the_shared_error(void **state)
         tandem_error error = {0};
         require_ok(tandem_graph_open(&graph, models[i], 64, &error), &error);
         const tandem_graph *const graphs[] = {graph};
-        const tandem_replayer_options options = {.predict = 1};
+        const tandem_replayer_options options = {.predict = 1, .from_description = 1};
         require_ok(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), &error);
         require_ok(tandem_replayer_run(replayer, &result, 0, &error), &error);
         tandem_replayer_provenance(replayer, 0, out[i]);

@@ -113,7 +113,7 @@ static void a_task_takes_the_sum_of_its_kernels(void **state)
     tandem_latency *latency = NULL;
     tandem_task_kernels kernels;
     int group = -1;
-    assert_int_equal(tandem_latency_open(&latency, &v100, "", NULL, NULL), TANDEM_OK);
+    assert_int_equal(tandem_latency_open_described(&latency, &v100, "", NULL, NULL), TANDEM_OK);
     assert_true(tandem_kernels_of(&kernels, &conv, &first, &v100.gpu_spec));
     double sum = 0;
     for (int i = 0; i < kernels.n; i++) sum += tandem_described_ns(&v100, &kernels.work[i]);

@@ -65,6 +65,53 @@ static void columns_come_by_name(void **state)
     assert_true(work.bytes == 12 * 2 * 4 && work.flops > 12);
 }
 
+/* To the bit as strtod reads them, by either way. */
+static void numbers_are_those_of_strtod(void **state)
+{
+    static const char *const numbers[] = {
+        "0.1",    "52.21", "3",    "5.",   "0.30000000000000004",   "1e3",
+        "00.125", "1E-2",  "+2.5", "1e15", "392.82883607598386756", "2.675"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        seen_rows seen;
+        char text[128];
+        (void)snprintf(text, sizeof text, "operator,precision,m,k,n,time_ns\nlinear,fp32,1,2,3,%s\n",
+                       numbers[i]);
+        assert_int_equal(read_text(&seen, text, 1, NULL), TANDEM_OK);
+        const double right = strtod(numbers[i], NULL);
+        if (memcmp(&seen.last.time_ns, &right, sizeof right) != 0) fail_msg("%s", numbers[i]);
+    }
+}
+
+/* Constants of a header, remarks, and a second table in one file. */
+static void a_header_has_constants(void **state)
+{
+    seen_rows seen;
+    tandem_error error = {0};
+    const char *const text =
+        "# remark, with, commas\n"
+        "device=t4,\"method=events,zeros\",operator=linear,precision=fp16,count=1,m,k,n,time_us\n"
+        "3,5,7,2.5\n"
+        "# another\n"
+        "device=t4,operator=relu,precision=fp32,pass=dgrad,unknown=1,rows,columns,time_us\n"
+        "8,9,4\n";
+    assert_int_equal(read_text(&seen, text, 1, &error), TANDEM_OK);
+    assert_int_equal(seen.n, 2);
+    assert_int_equal(seen.timed, TANDEM_TIMED_BETWEEN_EVENTS | TANDEM_TIMED_OF_ZEROS);
+    assert_string_equal(seen.last.kind, "relu");
+    assert_string_equal(seen.last.precision, "fp32");
+    assert_string_equal(seen.last.method, "");
+    assert_true(seen.last.pass == TANDEM_PASS_DGRAD && seen.last.rows == 8 && seen.last.m == 0);
+    assert_int_equal(seen.last.line, 6);
+    /* one row more, or less, than its header says */
+    assert_int_equal(read_text(&seen,
+                               "device=t4,operator=relu,precision=fp32,count=1,rows,columns,time_us\n8,9,4\n"
+                               "8,9,5\n",
+                               1, &error),
+                     TANDEM_MALFORMED);
+    assert_non_null(
+        strstr(error.text, "rows.csv, line 3: the table that ends here has 2 rows, its header says"));
+}
+
 /* A refusal names the line and what was wrong. */
 static void what_is_no_table_is_refused(void **state)
 {
@@ -79,7 +126,7 @@ static void what_is_no_table_is_refused(void **state)
         {"operator,time_us,time_ms\n", "two columns of times", 0},
         {"operator,time_us,operator\n", "is there twice", 0},
         {"time_us\n1\n", "no column 'operator'", 0},
-        {"linear,1,2,3,fp32\n", "line 2 has 5 fields, the first line 6", 1},
+        {"linear,1,2,3,fp32\n", "line 2 has 5 fields, its header 6", 1},
         {"linear,1,2,3,fp32,1,\n", "7 fields", 1},
         {"linear,1,2,3,fp32,0\n", "time_us must be a time above 0", 1},
         {"linear,1,2,3,fp32,-1\n", "time_us", 1},
@@ -90,6 +137,11 @@ static void what_is_no_table_is_refused(void **state)
         {"linear,0,2,3,fp32,1\n", "m must be a whole number", 1},
         {"linear,9007199254740994,2,3,fp32,1\n", "2^53", 1},
         {"\"linear,1,2,3,fp32,1\n", "quote is not closed", 1},
+        {"device=t4,operator,count=-1,m,time_us\n", "count= must be a whole number from 0 to 1e9, got '-1'",
+         0},
+        {"device=t4,operator,count=1,time_us=0\n", "time_us must be a time above 0", 0},
+        {"device=t4,operator=linear,operator,time_us\n", "is there twice", 0},
+        {"device=t4,operator=linear,count=1,m,k,n,time_us\n", "has 0 rows, its header says count=1", 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[256];
@@ -154,6 +206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_come_by_name),
+        cmocka_unit_test(numbers_are_those_of_strtod),
+        cmocka_unit_test(a_header_has_constants),
         cmocka_unit_test(what_is_no_table_is_refused),
         cmocka_unit_test(tables_write_cards_with_their_form),
         cmocka_unit_test(a_way_is_one_that_the_convolution_has),

@@ -284,6 +284,9 @@ typedef struct tandem_device_spread {
 const tandem_device_spread *tandem_device_spread_fitted(tandem_spread_group group);
 /* What a group's tasks on a device share, with the device's part where nothing was measured on it. */
 double tandem_spread_shared(tandem_spread_group group, int is_measured);
+/* The same of a tandem_calibration_form_group. Rows of others are of that very card: it is at most what cards
+ * differ by in what they reach of their peaks, and at least what two cards of one name differ by. */
+double tandem_evidence_spread_shared(int form_group, int is_measured);
 
 /* --- Calibration: measured times of a device sharpen the rest (predictor/calibrate.c) ------------------- */
 /* Large products give the device its rate of their type, large streams its bandwidth, tiny kernels its
@@ -298,7 +301,9 @@ void tandem_calibration_close(tandem_calibration *calibration); /* NULL is fine 
 enum {
     TANDEM_TIMED_BETWEEN_EVENTS = 1, /* with what a host's events add */
     TANDEM_TIMED_OF_ZEROS = 2,       /* of operands that are zeros: no watts limit the rate */
-    TANDEM_TIMED_OF_OLD_LIBRARY = 4  /* with a library of the card's time */
+    TANDEM_TIMED_OF_OLD_LIBRARY = 4, /* with a library of the card's time */
+    TANDEM_TIMED_BY_DOT_PRODUCTS =
+        8 /* int8 four at a time, also where tensor cores take it: another kernel */
 };
 /* Adds a measured time; timed: of TANDEM_TIMED_…. TANDEM_NO_MEMORY. */
 tandem_status tandem_calibration_add(tandem_calibration *calibration, const tandem_work *work, double ns,
@@ -314,6 +319,32 @@ double tandem_calibrated_ns(tandem_kernel_time *time, const tandem_calibration *
  * does not know are skipped. Errors of the store, TANDEM_NO_MEMORY. */
 tandem_status tandem_calibration_add_stored(tandem_calibration *calibration, tandem_store *store,
                                             tandem_error *error);
+/* tandem_calibration_add_others: has the calibration follow what others measured of the device and ships with
+ * the program (profiles/devices/measured/), for classes and types of tasks of which it has no row of its own.
+ * These are read when the first such task is asked for, about 2 us a row; two threads must not ask at once.
+ * TANDEM_NO_MEMORY. Cost: a look at each table's header. */
+tandem_status tandem_calibration_add_others(tandem_calibration *calibration, tandem_error *error);
+/* The rows of others that a task's time, or such a timing of it, rests on; 0 = it follows own rows, or the
+ * description alone. */
+int64_t tandem_calibration_others(const tandem_calibration *calibration, const tandem_work *work, int timed);
+/* What a time by the form rests on. Rows of another kernel alone are those of dot products, where the card's
+ * tensor cores multiply int8: the time follows the description. */
+typedef enum tandem_evidence {
+    TANDEM_EVIDENCE_DESCRIPTION, /* and own rows, where there are any */
+    TANDEM_EVIDENCE_OTHERS,
+    TANDEM_EVIDENCE_OTHER_KERNEL,
+    TANDEM_N_EVIDENCE
+} tandem_evidence;
+tandem_evidence tandem_calibration_evidence(const tandem_calibration *calibration, const tandem_work *work);
+/* The spread group of a task plus TANDEM_N_SPREAD_GROUP times its source. */
+int tandem_calibration_form_group(const tandem_calibration *calibration, const tandem_work *work);
+/* The logarithmic standard deviation of what is a task's own: that of rows of others about each other where
+ * they give its time, else that of its group. */
+double tandem_calibration_own_spread(const tandem_calibration *calibration, const tandem_work *work,
+                                     int timed);
+/* Rows of others: of the kernels that tasks have asked for; all that ship. */
+int64_t tandem_calibration_others_used(const tandem_calibration *calibration);
+int64_t tandem_calibration_others_count(const tandem_calibration *calibration);
 /* What such a timing of the task would show: with the host's events, or of zeros; −1 as above. */
 double tandem_calibrated_timed_ns(const tandem_calibration *calibration, const tandem_work *work, int timed);
 /* What follows from which rows, after tandem_calibration_finish. */
@@ -331,26 +362,32 @@ int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
 /* --- Latency of unmeasured tasks ------------------------------------------------------------------------ */
 /* tandem_latency_open: a predictor for a device while `co_runner` computes ("" = alone). It is fitted to all
  * contended times that were measured with that co-runner or, where there are none, to the times alone
- * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device. Tasks that differ
- * from all measured ones take their time from the device's description, if it has one. store NULL: from the
- * description alone. TANDEM_MISSING: there is neither. TANDEM_NO_MEMORY, errors of the store. *latency
- * unchanged on error. Cost: O(rows of the device). */
+ * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device, and for want of
+ * them what others measured (tandem_calibration_add_others). Tasks that differ from all measured ones take
+ * their time from the device's description, if it has one. store NULL: nothing of the user's.
+ * TANDEM_MISSING: there is neither. TANDEM_NO_MEMORY, errors of the store. *latency unchanged on error.
+ * Cost: O(rows of the device). */
 typedef struct tandem_latency tandem_latency;
 tandem_status tandem_latency_open(tandem_latency **latency, const tandem_device *device,
                                   const char *co_runner, tandem_store *store, tandem_error *error);
+/* The same without what others measured. */
+tandem_status tandem_latency_open_described(tandem_latency **latency, const tandem_device *device,
+                                            const char *co_runner, tandem_store *store, tandem_error *error);
 void tandem_latency_close(tandem_latency *latency); /* NULL is fine */
 /* tandem_latency_ns: time of a key's task, at least 1; −1 where no task like it is known: in a dtype that
  * was not measured, or of an operator that this version does not know.
  *   spread  [out] of the measured costs around their fit: the median of relative residuals / 0.6745, the
  *           standard deviation of normal ones; NaN where the time rests on a description; may be NULL */
 int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread);
-/* The same; *form_group: of tandem_spread_group, of a time by the form; else −1. */
+/* The same; *form_group: as tandem_calibration_form_group, of a time by the form; else −1. */
 int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_cost_key *key, double *spread,
                                    int *form_group);
 /* What calibrates a described device's form; NULL of any other device. */
 const tandem_calibration *tandem_latency_calibration(const tandem_latency *latency);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
+/* Rows of others that predictions so far rest on (tandem_calibration_add_others). */
+int64_t tandem_latency_others(const tandem_latency *latency);
 /* Of these, how many contradict the device's datasheet by more than 3 times and are left out. */
 int64_t tandem_latency_contradicting(const tandem_latency *latency);
 

@@ -60,7 +60,8 @@ typedef struct tandem_replayer_options {
     /* Of PyTorch: needs `predict` and described devices; nothing measured of this model counts, but what was
      * measured on the device calibrates it. TANDEM_USAGE otherwise. */
     tandem_kernel_set kernels;
-    int without_update; /* 1, of PyTorch's kernels: the step ends with the gradients */
+    int without_update;   /* 1, of PyTorch's kernels: the step ends with the gradients */
+    int from_description; /* 1: what others measured of described devices does not count */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,

@@ -11,6 +11,10 @@
  *   time_ns, time_us or time_ms   one of them, where times are needed
  *   repeats                  how often it occurs in its group; 1 where it is not stated
  *
+ * A header field "name=value" is no column, but the value of all rows. "count=N" is the number of rows: a
+ * table with more or fewer is refused. A line that begins with "device=" is the header of another table;
+ * lines that begin with # are skipped.
+ *
  * Quotes as in RFC 4180, but no line break within them; CRLF and a byte order mark are fine. An empty field
  * is not stated. */
 #ifndef TANDEM_TIMINGS_H

@@ -1,0 +1,58 @@
+/* by_others.h: measured times that ship with the program (profiles/devices/measured/): what others published
+ * of a described card, as residuals about the form. Private to predictor/. */
+#ifndef TANDEM_PREDICTOR_BY_OTHERS_H
+#define TANDEM_PREDICTOR_BY_OTHERS_H
+
+#include <stddef.h>
+
+#include "tandem/advanced/predictor.h"
+#include "tandem/advanced/timings.h"
+
+/* A table of the program's text: all of profiles/devices/measured/NAME.csv. */
+typedef struct tandem_measured_file {
+    const char *name; /* "t4_deepbench": the card and the source */
+    const char *text;
+} tandem_measured_file;
+/* Ends with a row whose name is NULL. */
+const tandem_measured_file *tandem_measured_files(void);
+
+/* Alike of rows that say the same: time, source and method included. */
+uint64_t tandem_timing_hash(const tandem_timing *timing);
+/* tandem_measured_check: whether a file is whole and true: it ends with "# end"; every table names the
+ * file's card, by its name in cards.def, and source, states its count and has so many rows; no table and no
+ * row is there twice; every row is one that tandem_timing_check accepts. TANDEM_MALFORMED, or what that
+ * gives, says which line is wrong, and why. *n_row may be NULL. */
+tandem_status tandem_measured_check(int64_t *n_row, const tandem_measured_file *file, tandem_error *error);
+
+/* Rows of one card. They are read when a task asks for its kernel's: the first question costs about 1 us a
+ * row. Two threads must not ask at once. */
+typedef struct tandem_by_others tandem_by_others;
+/* tandem_by_others_open: *of becomes NULL where no row of the device ships. files: as
+ * tandem_measured_files. TANDEM_NO_MEMORY. Cost: a look at each table's header. */
+tandem_status tandem_by_others_open(tandem_by_others **of, const tandem_measured_file *files,
+                                    const tandem_device *device, tandem_error *error);
+void tandem_by_others_close(tandem_by_others *of); /* NULL is fine */
+
+/* What is expected of a task. */
+typedef struct tandem_by_others_time {
+    tandem_kernel_time time; /* its own */
+    double timed_ns;         /* as such a timing shows it */
+    int64_t n_row;           /* rows of its kernel */
+} tandem_by_others_time;
+/* tandem_by_others_ns: ns of a task from the rows of its kernel, class and type; −1: there are none, of a
+ * convolution also of its pass. Cost: O(rows of the kernel), and some 30 us of a shape that was
+ * not asked for lately. */
+double tandem_by_others_ns(tandem_by_others_time *out, tandem_by_others *of, const tandem_work *work,
+                           int timed);
+/* The rows of a task's kernel that tandem_by_others_ns would follow; 0 = it would give −1. */
+int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int timed);
+/* tandem_by_others_spread: the logarithmic standard deviation of rows of the task's kernel, timed as it is,
+ * about what the others of them give, without rows of equal sizes; NaN: there are fewer than eight. Of up
+ * to 24 rows evenly spaced: that which 80 % do not exceed over 1.2816. Cost: 24 times tandem_by_others_ns,
+ * once. */
+double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, int timed);
+/* Rows of the kernels that tandem_by_others_ns gave times of; of all kernels. */
+int64_t tandem_by_others_used(const tandem_by_others *of);
+int64_t tandem_by_others_count(const tandem_by_others *of);
+
+#endif
