@@ -107,7 +107,8 @@ SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/r
 LONG =
 LONG_TESTS = $(addprefix $(B)/tests/cuda/test_cuda_,graphs merged operators padded training) \
     $(addprefix tests/cli/test_,\
-    card_scripts.sh cuda.sh documents.sh study.sh loop.sh man.sh prediction.sh install.sh mutants.sh runner.sh) \
+    card_scripts.sh cuda.sh documents.sh study.sh loop.sh man.sh prediction.sh install.sh mutants.sh \
+    runner.sh) \
     $(addprefix tests/torch/test_,truth.sh peer.sh)
 LEFT_OUT = $(if $(LONG)$(ONLY),,$(LONG_TESTS))
 # ONLY='unit fault/test_comm' builds and runs those whose names begin so.

@@ -7,7 +7,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 5
 export generated=${B:-build}/generated
 make --no-print-directory "$generated/schema_sql.h" "$generated/page_css.h" "$generated/page_js.h" \
-    "$generated/profiles/format/chakra.pb-c.h" \
+    "$generated/measured_tables.h" "$generated/profiles/format/chakra.pb-c.h" \
     "$generated/graph/onnx/onnx.pb-c.h" || exit 5
 mapfile -t sources < <(git ls-files '*.c')
 if [ ! -e /usr/include/slurm/spank.h ]; then
