@@ -25,7 +25,10 @@ typedef enum tandem_rng_purpose {
     TANDEM_RNG_MASK = 5,       /* which tokens of a sample are hidden */
     TANDEM_RNG_DROPOUT = 6,    /* which elements are dropped; | upper bits of the block's index << 8 */
     TANDEM_RNG_TIME = 7,       /* times of tasks; {block, step, rank, this} */
-    TANDEM_RNG_PLAN = 8        /* precisions of a random plan; {operator, class, 0, this} */
+    TANDEM_RNG_PLAN = 8,       /* precisions of a random plan; {operator, class, 0, this} */
+    TANDEM_RNG_HADAMARD = 9,   /* signs of a recipe's transform; {0, 0, 0, this} */
+    TANDEM_RNG_RECIPE = 16     /* operands of a recipe's products: + 2·product + operand, to 21; | rank << 8,
+                                * but not for weights */
 } tandem_rng_purpose;
 
 typedef struct tandem_philox_block {

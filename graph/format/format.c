@@ -245,7 +245,7 @@ static int64_t scaled_together(const tandem_format_cast *cast)
     case TANDEM_FORMAT_SCALE_ROW: return cast->columns;
     case TANDEM_FORMAT_SCALE_BLOCK_E8M0:
     case TANDEM_FORMAT_SCALE_BLOCK_E4M3:
-    case TANDEM_FORMAT_SCALE_BLOCK_F32: return formats[cast->format].block;
+    case TANDEM_FORMAT_SCALE_BLOCK_F32: return cast->block > 0 ? cast->block : formats[cast->format].block;
     default: return 0;
     }
 }

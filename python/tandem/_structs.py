@@ -203,6 +203,7 @@ class StepOptions(Structure):
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
         ("emulated", c_int),
+        ("recipe", c_int),
         ("ddp_buckets", c_int),
     ]
 

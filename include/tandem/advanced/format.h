@@ -77,6 +77,7 @@ typedef struct tandem_format_cast {
      * tensor, takes half-word i mod 8 of block i / 8. */
     uint64_t seed;
     uint32_t stream[3];
+    int64_t block; /* > 0: numbers of a block, in the place of the row's; of rows with blocks only */
 } tandem_format_cast;
 
 /* tandem_format_round: rounds a tensor. Scaled numbers are scaled back.
@@ -99,6 +100,18 @@ tandem_status tandem_format_variance(float *variance, double *sum, const tandem_
 /* --- Emulation -------------------------------------------------------------------------------------------
  * */
 
+#pragma push_macro("ROW")
+#undef ROW
+/* The rows of recipe.def (recipe.h); NONE: a tensor is rounded once, for all products. */
+typedef enum tandem_recipe {
+    TANDEM_RECIPE_NONE,
+#define ROW(NAME, ...) TANDEM_RECIPE_##NAME,
+#include "tandem/recipe.def"
+#undef ROW
+    TANDEM_N_RECIPE
+} tandem_recipe;
+#pragma pop_macro("ROW")
+
 /* How an executor emulates: its step keeps all values in f32 (tandem_step_options.emulated), products
  * multiply in f32, and what a plan casts to a dtype, or writes in it, is rounded to that dtype's format. */
 typedef struct tandem_emulation {
@@ -112,13 +125,16 @@ typedef struct tandem_emulation {
     /* 1: with delayed scaling, a range is the largest of the window and of the tensor itself, so that nothing
      * is clamped: that of `window` + 1 batches */
     int widens_ranges;
+    /* In the place of s8: products round their operands, and casts to s8 copy. That of the step's options.
+     * format[TANDEM_S8] is then the format of what no recipe does. */
+    tandem_recipe recipe;
 } tandem_emulation;
 
 /* Every dtype's own format, unscaled errors. */
 tandem_emulation tandem_emulation_make(uint64_t seed);
-/* Puts formats of a list with commas, "s4,tf32_cut", in the place of those of their dtypes.
- * TANDEM_UNKNOWN_NAME:
- * names the nearest one; *emulation unchanged. */
+/* Puts formats of a list with commas, "s4,tf32_cut", in the place of those of their dtypes, and a recipe in
+ * the place of s8; the last one for a dtype counts. TANDEM_UNKNOWN_NAME: names the nearest one; *emulation
+ * unchanged. */
 tandem_status tandem_emulation_replace(tandem_emulation *emulation, const char *formats, tandem_error *error);
 
 #pragma GCC visibility pop
