@@ -6,6 +6,7 @@
 
 #include "allocator/opening.h"
 #include "base/list.h"
+#include "tandem/advanced/recipe.h"
 #include "tandem/advanced/step.h"
 #include "tandem/workload.h"
 
@@ -175,6 +176,24 @@ static void set_plan_step(tandem_plan *plan, const tandem_workload_request *requ
     plan->step.separate_partial_grads = asked->separate_partial_grads;
 }
 
+/* A recipe's products need memory, so their step is laid out for it. */
+static tandem_status set_plan_recipe(tandem_plan *plan, const tandem_workload_request *request,
+                                     tandem_error *error)
+{
+    tandem_emulation emulation = tandem_emulation_make(0);
+    const tandem_status status =
+        request->emulate ? tandem_emulation_replace(&emulation, request->emulate, error) : TANDEM_OK;
+    if (status != TANDEM_OK) return status;
+    if (emulation.recipe != TANDEM_RECIPE_NONE && plan->step.scaling.window > 0)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--emulate=%s and --amax delayed contradict each other: a recipe's scales are "
+            "those of the tensor that is rounded",
+            tandem_recipe_get(emulation.recipe)->name);
+    plan->step.recipe = (int)emulation.recipe;
+    return TANDEM_OK;
+}
+
 static void set_loss_scale(tandem_workload *workload, const tandem_workload_request *request)
 {
     tandem_plan *plan = workload->plan;
@@ -202,6 +221,11 @@ tandem_status tandem_workload_open(tandem_workload *workload, const tandem_workl
     if (request->wire_is_given) opened.plan->cluster.wire = request->wire;
     opened.cluster.wire = opened.plan->cluster.wire;
     set_plan_step(opened.plan, request);
+    status = set_plan_recipe(opened.plan, request, error);
+    if (status != TANDEM_OK) {
+        tandem_workload_close(&opened);
+        return status;
+    }
     set_loss_scale(&opened, request);
     *workload = opened;
     return TANDEM_OK;

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "tandem/advanced/recipe.h"
+
 static int64_t cpu_cast_elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
@@ -76,17 +78,18 @@ static tandem_status cpu_cast_emulated_range(float *range, const tandem_kernel *
     return status;
 }
 
-/* To f32 nothing is rounded. */
-static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                      tandem_error *error)
+/* TANDEM_N_FORMAT: nothing is rounded, as to f32, and to s8 where a recipe leaves that to products. */
+static tandem_format cpu_cast_format(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
-    const tandem_format format =
-        kernel->task.to == TANDEM_F32 ? TANDEM_N_FORMAT : call->emulation->format[kernel->task.to];
+    const tandem_dtype to = kernel->task.to;
+    const int is_left = to == TANDEM_S8 && call->emulation->recipe != TANDEM_RECIPE_NONE;
+    return to == TANDEM_F32 || is_left ? TANDEM_N_FORMAT : call->emulation->format[to];
+}
+
+static tandem_status cpu_cast_round(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                    const float *x, tandem_format format, tandem_error *error)
+{
     const int64_t n = cpu_cast_elements(kernel);
-    if (format == TANDEM_N_FORMAT) {
-        memcpy(call->out[0], call->in[0], (size_t)n * sizeof(float));
-        return TANDEM_OK;
-    }
     const int update_history = call->history && !call->reuse_range;
     const int64_t columns = kernel->task.kind == TANDEM_TASK_WEIGHT_CAST
                                 ? tandem_shape_last(&kernel->graph->parameter[kernel->task.parameter].shape)
@@ -97,7 +100,7 @@ static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_
     tandem_status status = cpu_cast_emulated_range(&range, kernel, call, error);
     const tandem_format_cast cast = {
         .format = format,
-        .x = call->in[0],
+        .x = x,
         .rows = n / columns,
         .columns = columns,
         .range = range,
@@ -107,6 +110,34 @@ static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_
     if (status == TANDEM_OK) status = tandem_format_round(call->out[0], &amax, &cast, error);
     if (status == TANDEM_OK && update_history) status = tandem_amax_history_add(call->history, amax, error);
     return status == TANDEM_LIMIT_EXCEEDED ? cpu_cast_nonfinite(kernel, call->rng.stream[0], error) : status;
+}
+
+/* What a saved s8 tensor has not been rounded to, because a recipe left that to the forward product. */
+static tandem_format cpu_cast_left_format(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    const tandem_emulation *emulation = call->emulation;
+    if (emulation->recipe == TANDEM_RECIPE_NONE || kernel->task.from != TANDEM_S8) return TANDEM_N_FORMAT;
+    const int op = (int)(kernel->op - kernel->graph->op);
+    return tandem_recipe_rule_of(emulation->recipe, kernel->graph, op) == TANDEM_RECIPE_KEEPS
+               ? emulation->format[TANDEM_BF16]
+               : emulation->format[TANDEM_S8];
+}
+
+static tandem_status cpu_cast_emulate(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                      tandem_error *error)
+{
+    const tandem_format left = cpu_cast_left_format(kernel, call), format = cpu_cast_format(kernel, call);
+    tandem_status status = TANDEM_OK;
+    const float *x = call->in[0];
+    if (left != TANDEM_N_FORMAT) {
+        status = cpu_cast_round(kernel, call, x, left, error);
+        x = call->out[0];
+    }
+    if (status == TANDEM_OK && format != TANDEM_N_FORMAT)
+        status = cpu_cast_round(kernel, call, x, format, error);
+    else if (status == TANDEM_OK && x != call->out[0])
+        memcpy(call->out[0], x, (size_t)cpu_cast_elements(kernel) * sizeof *x);
+    return status;
 }
 
 static tandem_status cpu_cast_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call,

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/recipe_product.h"
+#include "tandem/advanced/recipe.h"
 
 enum { MAX_ROUNDED_READS = 2 };
 
@@ -18,6 +20,7 @@ typedef struct emulated_kernel {
     tandem_kernel inner; /* in f32 */
     rounded_array read[MAX_ROUNDED_READS], write[TANDEM_TASK_WRITES];
     uint64_t offset[MAX_ROUNDED_READS]; /* of rounded operands in the workspace */
+    cpu_recipe_product *recipe;         /* in the place of `inner`; NULL: none */
 } emulated_kernel;
 
 tandem_task cpu_emulated_task(const tandem_task *task)
@@ -38,23 +41,37 @@ static rounded_array array_of_value(const tandem_step *step, int id, tandem_dtyp
     return (rounded_array){.rows = is_whole ? n / columns : 1, .columns = is_whole ? columns : n, .to = to};
 }
 
-static rounded_array array_of_operand(const tandem_step *step, int id)
+static rounded_array array_of_operand(const tandem_step *step, int id, tandem_dtype to)
 {
-    if (id >= 0) return array_of_value(step, id, TANDEM_TF32);
+    if (id >= 0) return array_of_value(step, id, to);
     const tandem_parameter *parameter = &step->graph->parameter[TANDEM_PARAMETER(id)];
     const int64_t columns = tandem_shape_last(&parameter->shape);
-    return (rounded_array){.rows = parameter->elements / columns, .columns = columns, .to = TANDEM_TF32};
+    return (rounded_array){.rows = parameter->elements / columns, .columns = columns, .to = to};
+}
+
+/* To which dtype a product rounds its operands, as whole tensors; F32: to none. Under a recipe, casts to s8
+ * leave that to it. */
+static tandem_dtype rounded_operand_dtype(const tandem_step *step, const tandem_task *task)
+{
+    const int is_product = (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+                            task->kind == TANDEM_TASK_WGRAD) &&
+                           tandem_op_is_adjustable(&step->graph->op[task->op]);
+    if (!is_product) return TANDEM_F32;
+    if (tandem_precision_product_dtype(task->precision, task->from) == TANDEM_TF32) return TANDEM_TF32;
+    if (!step->options.recipe || task->from != TANDEM_S8) return TANDEM_F32;
+    switch (tandem_recipe_rule_of((tandem_recipe)step->options.recipe, step->graph, task->op)) {
+    case TANDEM_RECIPE_KEEPS: return TANDEM_BF16;
+    case TANDEM_RECIPE_LACKS: return TANDEM_S8;
+    default: return TANDEM_F32;
+    }
 }
 
 static void find_rounded_arrays(emulated_kernel *emulated, const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
-    const int is_product = (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
-                            task->kind == TANDEM_TASK_WGRAD) &&
-                           tandem_op_is_adjustable(&step->graph->op[task->op]) &&
-                           tandem_precision_product_dtype(task->precision, task->from) == TANDEM_TF32;
-    for (int r = 0; r < MAX_ROUNDED_READS && is_product; r++)
-        emulated->read[r] = array_of_operand(step, task->read[r]);
+    const tandem_dtype of_operands = rounded_operand_dtype(step, task);
+    for (int r = 0; r < MAX_ROUNDED_READS && of_operands != TANDEM_F32; r++)
+        emulated->read[r] = array_of_operand(step, task->read[r], of_operands);
     for (int w = 0; w < task->n_write; w++) {
         const int id = task->write[w];
         const tandem_dtype to = id >= 0 ? step->value[id].dtype : TANDEM_F32;
@@ -90,7 +107,10 @@ static tandem_status cpu_emulated_run(const tandem_kernel *kernel, const tandem_
         inner.in[r] = rounded;
         status = round_array(rounded, call->in[r], &emulated->read[r], call, error);
     }
-    if (status == TANDEM_OK) status = emulated->inner.run(&emulated->inner, &inner, error);
+    if (status == TANDEM_OK && emulated->recipe && call->error_scale != 0)
+        status = cpu_recipe_run(emulated->recipe, &emulated->inner, &inner, error);
+    else if (status == TANDEM_OK)
+        status = emulated->inner.run(&emulated->inner, &inner, error);
     for (int w = 0; w < TANDEM_TASK_WRITES && status == TANDEM_OK; w++)
         if (emulated->write[w].columns)
             status = round_array(call->out[w], call->out[w], &emulated->write[w], call, error);
@@ -100,6 +120,7 @@ static tandem_status cpu_emulated_run(const tandem_kernel *kernel, const tandem_
 static void cpu_emulated_destroy(void *state)
 {
     emulated_kernel *emulated = state;
+    cpu_recipe_close(emulated->recipe);
     if (emulated->inner.destroy) emulated->inner.destroy(emulated->inner.state);
     free(emulated);
 }
@@ -111,7 +132,15 @@ tandem_status cpu_emulate_kernel(tandem_kernel *kernel, const tandem_step *step,
     if (!emulated) return cpu_kernel_no_memory(kernel, error);
     emulated->inner = *kernel;
     find_rounded_arrays(emulated, step, task);
-    uint64_t end = kernel->workspace_bytes;
+    uint64_t end = kernel->workspace_bytes, of_recipe = 0;
+    if (cpu_recipe_rounds(step, task)) {
+        const tandem_status status = cpu_recipe_open(&emulated->recipe, &of_recipe, kernel, error);
+        if (status != TANDEM_OK) {
+            free(emulated);
+            return status;
+        }
+    }
+    end = end > of_recipe ? end : of_recipe;
     for (int r = 0; r < MAX_ROUNDED_READS; r++) {
         const uint64_t n = (uint64_t)(emulated->read[r].rows * emulated->read[r].columns);
         end = (end + 63) / 64 * 64;

@@ -198,6 +198,9 @@ tandem_status tandem_executor_set_emulation(tandem_executor *executor, const tan
 {
     if (!executor->step->options.emulated)
         return tandem_error_set(error, TANDEM_USAGE, "this executor was opened without an emulation");
+    if ((int)emulation->recipe != executor->step->options.recipe)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "the emulation's recipe is not the one that the step is laid out for");
     executor->emulation = *emulation;
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];

@@ -30,6 +30,9 @@ typedef struct tandem_step_options {
     /* 1: every value is kept in f32, for every dtype: for an executor that emulates number formats
      * (advanced/format.h). Dtypes, casts and tasks stay those of the plan. */
     int emulated;
+    /* With `emulated`: the tandem_recipe (advanced/format.h) of the executor's emulation, whose products need
+     * memory for rounded operands; 0: none. */
+    int recipe;
     /* 1: buckets as PyTorch's DistributedDataParallel makes them from its second step on: the first is
      * closed when it holds 1 MiB or more, each other when it holds bucket_bytes or more
      * (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size). */

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/plain_text.h"
 #include "runtime/estimate/estimate_probe.h"
+#include "tandem/advanced/recipe.h"
 
 enum { MAX_HALVINGS = 40 }; /* of a dynamic loss scale, until a step is not skipped */
 
@@ -184,6 +185,8 @@ static int draws_weights(tandem_precision precision, const tandem_emulation *emu
 {
     const tandem_dtype forward = tandem_precision_get(precision)->forward;
     const tandem_format format = forward == TANDEM_AMP ? TANDEM_N_FORMAT : emulation->format[forward];
+    if (forward == TANDEM_S8 && emulation->recipe != TANDEM_RECIPE_NONE)
+        return tandem_recipe_draws_weights(emulation->recipe);
     return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
 }
 
@@ -231,6 +234,7 @@ static tandem_status open_frozen_executor(frozen_executor *frozen, const estimat
     if (is_emulated) device.amp_dtype = amp_dtype;
     if (is_emulated && run->emulation.widens_ranges) step_options.scaling.window = TANDEM_WIDE_RANGE;
     step_options.emulated = is_emulated;
+    step_options.recipe = is_emulated ? (int)run->emulation.recipe : TANDEM_RECIPE_NONE;
     /* A sensitivity is converted to the micro-steps of a training. Here they represent ranks: their weights
      * draw alike. */
     step_options.n_micro = estimated_ranks(run);

@@ -8,6 +8,7 @@
 #include "runtime/listener.h"
 #include "runtime/process/process.h"
 #include "runtime/process/ranks.h"
+#include "runtime/recipe_note.h"
 #include "tandem/advanced/predictor.h"
 
 enum { REPLICATES = 16, STEPS = 100 };
@@ -176,6 +177,7 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     if (status == TANDEM_OK && planned->plan->step.scaling.window > 0)
         runtime_note(&request->listener,
                      "delayed scaling is estimated as current scaling; its errors are larger");
+    if (status == TANDEM_OK) runtime_note_recipe(&request->listener, planned);
     asked.fp32_loss = rows.fp32_loss;
     asked.loss_scale = planned->loss_scale;
     asked.plan = rows.plan;

@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "runtime/listener.h"
 #include "runtime/process/ranks.h"
+#include "runtime/recipe_note.h"
 #include "runtime/train/run_steadiness.h"
 #include "runtime/train/train_log.h"
 #include "runtime/train/train_reestimate.h"
@@ -550,6 +551,7 @@ static tandem_status begin_training(train_context *t, tandem_error *error)
     const tandem_train_request *request = t->request;
     print_training_config(t);
     t->steps = request->steps;
+    if (t->rank.self.rank == 0) runtime_note_recipe(&request->listener, t->workload);
     if (request->init) return t->rank.backend->executor_import(t->rank.executor, request->init, error);
     if (!request->resume) return TANDEM_OK;
     tandem_checkpoint_info info;

@@ -47,6 +47,29 @@ for pair in nvfp4:int8 nvfp4:int8_full nvfp4_sr:int8_full mxfp4:int8_full mxfp6_
     report "emulate: ${pair%:*} in the place of what $own casts to" $?
 done
 
+# Recipes: each has losses of its own, and errors times 0 have fp32's bits. What a note counts: the operators
+# that a recipe does, keeps and cannot do.
+noisy=(--model mlp:width=32 --device cpu:sse41 --batch 16 --steps 12 --eval 0 --json)
+for recipe in nvfp4_recipe nvfp4_without_sr nvfp4_without_hadamard nvfp4_without_2d; do
+    run 0 train "${noisy[@]}" --uniform int8_full --emulate=$recipe && grep -q '"emulated": true' out &&
+        grep -q "$recipe: rounds the operands of 2 operators; 1 linear.* 0 that it cannot do" err &&
+        losses >of_recipe && ! cmp -s of_recipe fp32 && ! grep -Fqx "$(cksum <of_recipe)" seen &&
+        cksum <of_recipe >>seen &&
+        run 0 train "${of[@]}" --uniform int8_full --emulate=$recipe --error-scale 0 &&
+        losses | cmp -s - fp32
+    report "emulate: $recipe in the place of s8" $?
+done
+run 0 train --model resnet20:width=8,image=8x8x1 --device cpu:sse41 --batch 4 --steps 2 --uniform int8_full \
+    --emulate=nvfp4_recipe && grep -q '21 that it cannot do, such as convolutions' err &&
+    run 0 train "${noisy[@]}" --uniform int8 --emulate=nvfp4_recipe && losses >of_recipe &&
+    ! cmp -s of_recipe fp32
+report "emulate: what a recipe cannot do is counted; int8 rounds its forward product" $?
+
+run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp4_recipe --amax delayed && grep -q -- --amax err &&
+    run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp4_without_rs &&
+    grep -q "Did you mean 'nvfp4_without_sr'?" err
+report "emulate: a recipe refuses delayed scaling; a name that is none leads to one" $?
+
 run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp && grep -q "Did you mean 'nvfp4'?" err &&
     run 2 train "${of[@]}" --uniform int8_full --emulate=e2m1 && grep -q "'mxfp4' has these numbers" err
 report "emulate: a name that is none leads to one" $?

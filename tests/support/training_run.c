@@ -87,6 +87,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
                                        .label_smoothing = e->label_smoothing,
                                        .loss_scale = e->loss_scale,
                                        .no_decay = e->no_decay,
+                                       .emulation = e->emulation,
                                        .with_evaluation = e->evaluate > 0,
                                        .allow_nan = e->allow_nan},
             error);

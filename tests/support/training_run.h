@@ -47,6 +47,7 @@ typedef struct experiment {
     const char *no_decay;
     const char *init, *export; /* weights: read before the first step, written after the last */
     tandem_step_options variant;
+    const tandem_emulation *emulation; /* with variant.emulated */
     int hash_gradients;
     const tandem_data *data;   /* NULL = noise */
     int fails;                 /* as it should: nothing is said of it on stderr */

@@ -1,0 +1,313 @@
+/* folder: backend, and others for devices */
+/* Steps under a recipe: every product of linear and attention is that of operands which nvfp4_reference.h
+ * rounds; convolutions have the bits of nvfp4; ranks stay equal, in the memory that was planned. */
+#include "tandem/advanced/recipe.h"
+#include "tests/support/held_run.h"
+#include "tests/support/nvfp4_reference.h"
+#include "tests/support/training_run.h"
+
+enum { BATCH = 3, STEP = 3, SEED = 11 };
+
+static tandem_emulation emulation_of(const char *name)
+{
+    tandem_emulation emulation = tandem_emulation_make(SEED);
+    tandem_error error = {0};
+    require_ok(tandem_emulation_replace(&emulation, name, &error), &error);
+    return emulation;
+}
+
+static void open_recipe_run(held_run *r, const char *model, const tandem_emulation *emulation,
+                            tandem_precision precision)
+{
+    tandem_error error = {0};
+    open_held_step(r, model, BATCH, &(tandem_step_options){.emulated = 1, .recipe = (int)emulation->recipe});
+    for (int i = 0; i < r->graph->n_op; i++)
+        if (tandem_op_row_get(r->graph->op[i].kind)->precisions >> precision & 1)
+            tandem_step_set(r->step, i, precision);
+    tandem_step_resolve(r->step);
+    const tandem_executor_options how = {
+        .step = r->step, .seed = 5, .global_batch = BATCH, .emulation = emulation};
+    require_ok(r->backend->executor_open(&r->executor, r->worker, &how, &error), &error);
+}
+
+/* --- Products ------------------------------------------------------------------------------------------- */
+
+typedef struct seen_products {
+    const held_run *run;
+    int has_draws, has_hadamard, has_squares; /* of the recipe */
+    int n_linear[3], n_matmul[3], n_kept;
+} seen_products;
+
+/* y = x·w, y (m, n), x (m, k), w (k, n), or (n, k) where it is transposed; `batch` times. */
+typedef struct product_shape {
+    int64_t batch, m, n, k;
+    int is_transposed, is_weight;
+} product_shape;
+
+static product_shape shape_of_product(const tandem_graph *graph, const tandem_op *op)
+{
+    const tandem_shape *x = &graph->op[op->input[0]].shape, *y = &op->shape;
+    product_shape of = {.k = x->dim[x->n_dim - 1],
+                        .n = y->dim[y->n_dim - 1],
+                        .m = x->dim[x->n_dim - 2],
+                        .batch = 1,
+                        .is_transposed = op->transpose_b,
+                        .is_weight = op->kind == TANDEM_OP_LINEAR};
+    for (int d = 0; d < x->n_dim - 2; d++) of.batch *= x->dim[d];
+    if (of.is_weight) of.m *= of.batch, of.batch = 1;
+    return of;
+}
+
+static void set_operand(nvfp4_operand *of, int64_t rows, int64_t columns, int sums_rows)
+{
+    of->rows = rows;
+    of->columns = columns;
+    of->sums_rows = sums_rows;
+}
+
+/* Fills in how the operands lie, and which one has the rows of the result; its rows and columns. */
+static int lay_out_product(nvfp4_operand of[2], int64_t size[2], const product_shape *s, int product)
+{
+    const int64_t w_rows = s->is_transposed ? s->n : s->k, w_columns = s->is_transposed ? s->k : s->n;
+    if (product == 0) {
+        set_operand(&of[0], s->m, s->k, 0);
+        set_operand(&of[1], w_rows, w_columns, !s->is_transposed);
+        size[0] = s->m, size[1] = s->n;
+        return 0;
+    }
+    if (product == 1) {
+        set_operand(&of[0], s->m, s->n, 0);
+        set_operand(&of[1], w_rows, w_columns, s->is_transposed);
+        size[0] = s->m, size[1] = s->k;
+        return 0;
+    }
+    set_operand(&of[0], s->m, s->k, 1);
+    set_operand(&of[1], s->m, s->n, 1);
+    size[0] = w_rows, size[1] = w_columns;
+    return s->is_transposed;
+}
+
+static void check_sums(const float *out, const float *a, const float *b, int64_t batch, const int64_t size[2],
+                       int64_t depth, const char *what)
+{
+    const int64_t n = batch * size[0] * size[1];
+    double square = 0, most = 0;
+    for (int64_t e = 0; e < n; e++) {
+        const int64_t at = e / (size[0] * size[1]), i = e / size[1] % size[0], j = e % size[1];
+        double sum = 0;
+        for (int64_t s = 0; s < depth; s++)
+            sum += (double)a[(at * size[0] + i) * depth + s] * (double)b[(at * size[1] + j) * depth + s];
+        square += sum * sum;
+        most = fmax(most, fabs(sum - (double)out[e]));
+    }
+    if (most > 2e-5 * sqrt(square / (double)n) + 1e-30)
+        fail_msg("%s: off by %g of %g", what, most, sqrt(square / (double)n));
+}
+
+static void round_to_bf16(float *x, int64_t n)
+{
+    const tandem_format_cast cast = {
+        .format = TANDEM_FORMAT_BF16, .x = x, .rows = 1, .columns = n, .error_scale = 1};
+    tandem_error error = {0};
+    require_ok(tandem_format_round(x, NULL, &cast, &error), &error);
+}
+
+/* Copied along the sum, to bf16. */
+static void round_kept(float *out, const nvfp4_operand *of)
+{
+    const int64_t n = nvfp4_copied(of), padded = nvfp4_padded(nvfp4_sum(of)), lines = nvfp4_lines(of);
+    for (int64_t e = 0; e < n; e++)
+        out[e] = nvfp4_source(of, e / padded / lines, e / padded % lines, e % padded);
+    round_to_bf16(out, n);
+}
+
+static void check_product(void *context, const tandem_executor *executor, int t)
+{
+    static const tandem_task_kind kinds[] = {TANDEM_TASK_FORWARD, TANDEM_TASK_DGRAD, TANDEM_TASK_WGRAD};
+    seen_products *seen = context;
+    const held_run *r = seen->run;
+    const tandem_task *task = &r->step->task[t];
+    int product = 0;
+    while (product < 3 && kinds[product] != task->kind) product++;
+    if (product == 3 || task->from != TANDEM_S8 || task->accumulate) return;
+    const tandem_op *op = &r->graph->op[task->op];
+    const product_shape shape = shape_of_product(r->graph, op);
+    const tandem_recipe_rule rule = tandem_recipe_rule_of(TANDEM_RECIPE_NVFP4_RECIPE, r->graph, task->op);
+    const int is_kept = rule == TANDEM_RECIPE_KEEPS;
+    if (rule == TANDEM_RECIPE_LACKS) return;
+    nvfp4_operand of[2];
+    float *copy[2];
+    int64_t size[2];
+    for (int k = 0; k < 2; k++) {
+        const int is_weight = product < 2 && k == 1 && shape.is_weight,
+                  is_gradient = product == 1 ? k == 0 : product == 2 && k == 1;
+        of[k] =
+            (nvfp4_operand){.x = r->backend->executor_value(executor, task->read[k], 0, NULL),
+                            .batch = shape.batch,
+                            .is_square = is_weight && seen->has_squares,
+                            .has_hadamard = product == 2 && seen->has_hadamard,
+                            .is_drawn = is_gradient && seen->has_draws,
+                            .seed = SEED,
+                            .stream = {STEP, (uint32_t)task->op, 16 + 2 * (uint32_t)product + (uint32_t)k}};
+    }
+    const int first = lay_out_product(of, size, &shape, product);
+    for (int k = 0; k < 2; k++) {
+        copy[k] = malloc((size_t)nvfp4_copied(&of[k]) * sizeof(float));
+        assert_non_null(copy[k]);
+        if (is_kept)
+            round_kept(copy[k], &of[k]);
+        else
+            nvfp4_round(copy[k], &of[k]);
+    }
+    check_sums(r->backend->executor_value(executor, task->write[0], 1, NULL), copy[first], copy[1 - first],
+               shape.batch, size, nvfp4_padded(nvfp4_sum(&of[0])), op->name);
+    for (int k = 0; k < 2; k++) free(copy[k]);
+    if (is_kept)
+        seen->n_kept++;
+    else if (shape.is_weight)
+        seen->n_linear[product]++;
+    else
+        seen->n_matmul[product]++;
+}
+
+/* Widths, images and texts that are no multiples of 16, and a tied head. */
+static void products_are_those_of_rounded_operands(void **state)
+{
+    static const char *const models[] = {"mlp:width=24,depth=2,image=6x6x1,classes=5",
+                                         "vit_tiny:width=20,heads=2,depth=2,image=8x8x1,patch=2",
+                                         "gpt_tiny:width=24,heads=2,depth=2,length=20"};
+    static const struct {
+        const char *name;
+        int has_draws, has_hadamard, has_squares;
+    } recipes[] = {{"nvfp4_recipe", 1, 1, 1},
+                   {"nvfp4_without_sr", 0, 1, 1},
+                   {"nvfp4_without_hadamard", 1, 0, 1},
+                   {"nvfp4_without_2d", 1, 1, 0}};
+    for (size_t m = 0; m < N_OF(models); m++)
+        for (size_t k = 0; k < N_OF(recipes); k++) {
+            held_run r;
+            tandem_error error = {0};
+            double loss = 0;
+            const tandem_emulation emulation = emulation_of(recipes[k].name);
+            open_recipe_run(&r, models[m], &emulation, TANDEM_PRECISION_INT8_FULL);
+            seen_products seen = {.run = &r,
+                                  .has_draws = recipes[k].has_draws,
+                                  .has_hadamard = recipes[k].has_hadamard,
+                                  .has_squares = recipes[k].has_squares};
+            r.backend->executor_observe(r.executor, check_product, &seen);
+            require_ok(r.backend->executor_step(r.executor, STEP, &loss, &error), &error);
+            assert_true(seen.n_linear[0] >= 2 && seen.n_linear[1] >= 1 && seen.n_linear[2] >= 2);
+            assert_true(seen.n_kept >= 2);
+            for (int product = 0; product < 3; product++) assert_int_equal(seen.n_matmul[product] > 0, m > 0);
+            close_held_run(&r);
+        }
+}
+
+/* --- What a recipe cannot do ---------------------------------------------------------------------------- */
+
+typedef struct forward_hash {
+    const held_run *run;
+    uint64_t hash; /* FNV-1a of the results of convolutions, and of the inputs that they saved */
+    int n;
+} forward_hash;
+
+static void hash_convolution(void *context, const tandem_executor *executor, int t)
+{
+    forward_hash *of = context;
+    const tandem_task *task = &of->run->step->task[t];
+    const int is_seen = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_SAVED_CAST;
+    if (!is_seen || of->run->graph->op[task->op].kind != TANDEM_OP_CONV2D) return;
+    const uint32_t *word = of->run->backend->executor_value(executor, task->write[0], 0, NULL);
+    const int64_t n = (int64_t)(of->run->step->value[task->write[0]].bytes / sizeof *word);
+    for (int64_t i = 0; i < n; i++) of->hash = (of->hash ^ word[i]) * UINT64_C(0x100000001b3);
+    of->n++;
+}
+
+static forward_hash convolutions_under(const char *formats, tandem_precision precision)
+{
+    held_run r;
+    tandem_error error = {0};
+    double loss = 0;
+    const tandem_emulation emulation = emulation_of(formats);
+    open_recipe_run(&r, "resnet20:width=8,image=8x8x1", &emulation, precision);
+    forward_hash of = {.run = &r, .hash = UINT64_C(0xcbf29ce484222325)};
+    r.backend->executor_observe(r.executor, hash_convolution, &of);
+    require_ok(r.backend->executor_step(r.executor, STEP, &loss, &error), &error);
+    close_held_run(&r);
+    return of;
+}
+
+static void convolutions_have_the_bits_of_nvfp4(void **state)
+{
+    static const tandem_precision precisions[] = {TANDEM_PRECISION_INT8_FULL, TANDEM_PRECISION_INT8};
+    for (size_t k = 0; k < N_OF(precisions); k++) {
+        const forward_hash plain = convolutions_under("nvfp4", precisions[k]),
+                           recipe = convolutions_under("nvfp4_recipe", precisions[k]),
+                           other = convolutions_under("mxfp4", precisions[k]);
+        assert_true(plain.n > 10 && plain.n == recipe.n);
+        assert_true(plain.hash == recipe.hash);
+        assert_true(plain.hash != other.hash);
+    }
+}
+
+/* --- Trainings ------------------------------------------------------------------------------------------ */
+
+/* Memory is compared where the run goes through (training_run.c). */
+static void ranks_stay_equal_in_planned_memory(void **state)
+{
+    static const char *const models[] = {"mlp:width=24,depth=2,image=6x6x1,classes=5",
+                                         "vit_tiny:width=20,heads=2,depth=1,image=8x8x1,patch=2"};
+    training_require_device();
+    const tandem_emulation emulation = emulation_of("nvfp4_recipe"), plain = emulation_of("nvfp4");
+    for (size_t m = 0; m < N_OF(models); m++) {
+        experiment e = {.model = models[m],
+                        .device = training_weakest(),
+                        .batch = BATCH,
+                        .n_rank = 2,
+                        .steps = 4,
+                        .precision = TANDEM_PRECISION_INT8_FULL,
+                        .seed = SEED,
+                        .killed_rank = -1,
+                        .hash_gradients = 1,
+                        .variant = {.n_micro = 2, .emulated = 1, .recipe = TANDEM_RECIPE_NVFP4_RECIPE},
+                        .emulation = &emulation};
+        record *a = training_run_through(&e), *b = training_run_through(&e);
+        training_check_same_bits(a, b, &e);
+        for (int i = 0; i < e.steps; i++) assert_true(a->gradients[0][i] == a->gradients[1][i]);
+        e.variant.recipe = TANDEM_RECIPE_NONE;
+        e.emulation = &plain;
+        record *c = training_run_through(&e);
+        assert_true(a->gradients[0][3] != c->gradients[0][3]);
+        training_forget(a);
+        training_forget(b);
+        training_forget(c);
+    }
+}
+
+static void a_step_without_the_recipe_is_refused(void **state)
+{
+    held_run r;
+    tandem_error error = {0};
+    const tandem_emulation emulation = emulation_of("nvfp4_recipe"), plain = emulation_of("nvfp4");
+    open_held_step(&r, "mlp:width=16,depth=1", BATCH, &(tandem_step_options){.emulated = 1});
+    const tandem_executor_options how = {
+        .step = r.step, .seed = 5, .global_batch = BATCH, .emulation = &emulation};
+    assert_int_equal(r.backend->executor_open(&r.executor, r.worker, &how, &error), TANDEM_USAGE);
+    r.backend->worker_close(r.worker);
+    tandem_step_close(r.step);
+    tandem_graph_close(r.graph);
+    open_recipe_run(&r, "mlp:width=16,depth=1", &emulation, TANDEM_PRECISION_INT8_FULL);
+    assert_int_equal(r.backend->executor_set_emulation(r.executor, &plain, &error), TANDEM_USAGE);
+    close_held_run(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_those_of_rounded_operands),
+        cmocka_unit_test(convolutions_have_the_bits_of_nvfp4),
+        cmocka_unit_test(ranks_stay_equal_in_planned_memory),
+        cmocka_unit_test(a_step_without_the_recipe_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
