@@ -11,17 +11,17 @@
 #include "base/philox.h"
 #include "tandem/advanced/recipe.h"
 
-typedef struct recipe_copy {
+typedef struct operand_copy {
     tandem_recipe_cast shape; /* of the operand; x, format and draws are those of a call */
     int is_weight;
     uint32_t purpose; /* of its draws, without the rank */
     uint64_t offset;  /* in the workspace */
-} recipe_copy;
+} operand_copy;
 
 struct cpu_recipe_product {
     cpu_product product; /* its workspace comes first */
     tandem_recipe_product kind;
-    recipe_copy copy[2]; /* of operands 0 and 1 of the task */
+    operand_copy copy[2]; /* of operands 0 and 1 of the task */
     uint64_t scratch_offset;
 };
 
@@ -81,9 +81,9 @@ static void find_recipe_shapes(cpu_recipe_product *recipe, cpu_product_spec *spe
     }
     for (int r = 0; r < 2; r++)
         recipe->copy[r] =
-            (recipe_copy){.shape = of[r],
-                          .is_weight = is_linear && r == 1 && recipe->kind != TANDEM_RECIPE_WGRAD,
-                          .purpose = (uint32_t)TANDEM_RNG_RECIPE + 2 * (uint32_t)recipe->kind + (uint32_t)r};
+            (operand_copy){.shape = of[r],
+                           .is_weight = is_linear && r == 1 && recipe->kind != TANDEM_RECIPE_WGRAD,
+                           .purpose = (uint32_t)TANDEM_RNG_RECIPE + 2 * (uint32_t)recipe->kind + (uint32_t)r};
 }
 
 /* Scratch holds squares of every weight: whether a recipe has them changes no memory. */
@@ -93,7 +93,7 @@ static uint64_t place_recipe_copies(cpu_recipe_product *recipe)
     int64_t most_scratch = 0;
     cpu_workspace_reserve(&end, recipe->product.workspace_bytes);
     for (int r = 0; r < 2; r++) {
-        recipe_copy *copy = &recipe->copy[r];
+        operand_copy *copy = &recipe->copy[r];
         tandem_recipe_cast square = copy->shape;
         square.operand.is_square = copy->is_weight;
         const int64_t scratch = tandem_recipe_scratch(&square);
@@ -131,10 +131,10 @@ void cpu_recipe_close(cpu_recipe_product *recipe)
 
 /* --- Running -------------------------------------------------------------------------------------------- */
 
-static tandem_status round_recipe_copy(const cpu_recipe_product *recipe, int r, const tandem_kernel *kernel,
-                                       const tandem_kernel_call *call, tandem_error *error)
+static tandem_status round_operand_copy(const cpu_recipe_product *recipe, int r, const tandem_kernel *kernel,
+                                        const tandem_kernel_call *call, tandem_error *error)
 {
-    const recipe_copy *copy = &recipe->copy[r];
+    const operand_copy *copy = &recipe->copy[r];
     const uint32_t rank = call->rng.stream[2] >> 8 << 8;
     tandem_recipe_cast cast = copy->shape;
     cast.operand = tandem_recipe_get(call->emulation->recipe)->operand[recipe->kind][r];
@@ -161,8 +161,8 @@ static tandem_status round_recipe_copy(const cpu_recipe_product *recipe, int r, 
 tandem_status cpu_recipe_run(const cpu_recipe_product *recipe, const tandem_kernel *kernel,
                              const tandem_kernel_call *call, tandem_error *error)
 {
-    tandem_status status = round_recipe_copy(recipe, 0, kernel, call, error);
-    if (status == TANDEM_OK) status = round_recipe_copy(recipe, 1, kernel, call, error);
+    tandem_status status = round_operand_copy(recipe, 0, kernel, call, error);
+    if (status == TANDEM_OK) status = round_operand_copy(recipe, 1, kernel, call, error);
     if (status != TANDEM_OK) return status;
     const int first = recipe->product.spec.swap_operands ? 1 : 0;
     return cpu_product_run(&recipe->product, kernel,

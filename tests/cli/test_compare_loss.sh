@@ -140,6 +140,11 @@ fi
 measure 0 --model mlp:width=16 --cluster "2*v100 + t4" "${short[@]}" --uniform fp16,int8 --repetitions 1 \
     --json && [ "$(field emulated_on out)" = "\"$strongest\"" ]
 report "devices that are not here are emulated, and the result says so" $?
+measure 0 "${small[@]}" --uniform int8_full --emulate=nvfp4_recipe --repetitions 2 --json &&
+    cp out of_recipe && ! member training | grep -q '^0.0 ' &&
+    measure 0 "${small[@]}" --uniform int8_full --emulate=nvfp4 --repetitions 2 --json &&
+    ! diff <(grep '"mean"' of_recipe) <(grep '"mean"' out) >>err
+report "a recipe is measured, and is not its format" $?
 run 0 sensitivity --model mlp:width=16 --device "$strongest" --batch 4 --data data --by statistics \
     --steps 2 && run 0 allocate --model mlp:width=16 --batch 4 --cluster "v100 + t4 net=10Gbit/s,5us" \
     --predict --policy uniform --uniform fp16 --sensitivity fisher -o described.json &&

@@ -80,6 +80,16 @@ done
 [ "$(wc -l <seen)" = 7 ] && whole 2 --model mlp --uniform int8 --emulate=nvfp5 && grep -q "'nvfp4'?" err
 report "formats in blocks are estimated, each with a noise of its own" $?
 
+# Each recipe has an estimate of its own, with the count of what it does.
+: >seen
+for recipe in nvfp4_recipe nvfp4_without_sr nvfp4_without_hadamard nvfp4_without_2d; do
+    run 0 sensitivity "${common[@]}" --model mlp:width=16 --uniform int8_full --emulate=$recipe --batch 16 \
+        --json && grep -q "$recipe: rounds the operands of 2 operators" err &&
+        [ "$(field formats out)" = "\"$recipe\"" ] && field extra_samples out >>seen
+done
+[ "$(sort -u seen | grep -c '^[0-9]')" = 4 ]
+report "recipes are estimated, each in its own way" $?
+
 # The plan's own loss scale counts: with a tiny one gradients in f16 vanish. Emulated formats to nearest draw
 # no weights, so that their noise falls with the ranks.
 plan 1 fp16 -

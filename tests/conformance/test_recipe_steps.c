@@ -7,6 +7,7 @@
 #include "tests/support/training_run.h"
 
 enum { BATCH = 3, STEP = 3, SEED = 11 };
+#define MOST_OFF 2e-5 /* of sums in f32, in their root mean square */
 
 static tandem_emulation emulation_of(const char *name)
 {
@@ -33,7 +34,9 @@ static void open_recipe_run(held_run *r, const char *model, const tandem_emulati
 /* --- Products ------------------------------------------------------------------------------------------- */
 
 typedef struct seen_products {
-    const held_run *run;
+    const tandem_step *step;
+    uint32_t rank, micro_index;
+    double most_off;                          /* of a result, in root mean squares */
     int has_draws, has_hadamard, has_squares; /* of the recipe */
     int n_linear[3], n_matmul[3], n_kept;
 } seen_products;
@@ -87,8 +90,9 @@ static int lay_out_product(nvfp4_operand of[2], int64_t size[2], const product_s
     return s->is_transposed;
 }
 
-static void check_sums(const float *out, const float *a, const float *b, int64_t batch, const int64_t size[2],
-                       int64_t depth, const char *what)
+/* The largest error of a result, in its root mean square. */
+static double off_of_sums(const float *out, const float *a, const float *b, int64_t batch,
+                          const int64_t size[2], int64_t depth)
 {
     const int64_t n = batch * size[0] * size[1];
     double square = 0, most = 0;
@@ -100,8 +104,7 @@ static void check_sums(const float *out, const float *a, const float *b, int64_t
         square += sum * sum;
         most = fmax(most, fabs(sum - (double)out[e]));
     }
-    if (most > 2e-5 * sqrt(square / (double)n) + 1e-30)
-        fail_msg("%s: off by %g of %g", what, most, sqrt(square / (double)n));
+    return most / (sqrt(square / (double)n) + 1e-30);
 }
 
 static void round_to_bf16(float *x, int64_t n)
@@ -125,14 +128,14 @@ static void check_product(void *context, const tandem_executor *executor, int t)
 {
     static const tandem_task_kind kinds[] = {TANDEM_TASK_FORWARD, TANDEM_TASK_DGRAD, TANDEM_TASK_WGRAD};
     seen_products *seen = context;
-    const held_run *r = seen->run;
-    const tandem_task *task = &r->step->task[t];
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    const tandem_graph *graph = seen->step->graph;
+    const tandem_task *task = &seen->step->task[t];
     int product = 0;
     while (product < 3 && kinds[product] != task->kind) product++;
     if (product == 3 || task->from != TANDEM_S8 || task->accumulate) return;
-    const tandem_op *op = &r->graph->op[task->op];
-    const product_shape shape = shape_of_product(r->graph, op);
-    const tandem_recipe_rule rule = tandem_recipe_rule_of(TANDEM_RECIPE_NVFP4_RECIPE, r->graph, task->op);
+    const product_shape shape = shape_of_product(graph, &graph->op[task->op]);
+    const tandem_recipe_rule rule = tandem_recipe_rule_of(TANDEM_RECIPE_NVFP4_RECIPE, graph, task->op);
     const int is_kept = rule == TANDEM_RECIPE_KEEPS;
     if (rule == TANDEM_RECIPE_LACKS) return;
     nvfp4_operand of[2];
@@ -141,14 +144,14 @@ static void check_product(void *context, const tandem_executor *executor, int t)
     for (int k = 0; k < 2; k++) {
         const int is_weight = product < 2 && k == 1 && shape.is_weight,
                   is_gradient = product == 1 ? k == 0 : product == 2 && k == 1;
-        of[k] =
-            (nvfp4_operand){.x = r->backend->executor_value(executor, task->read[k], 0, NULL),
-                            .batch = shape.batch,
-                            .is_square = is_weight && seen->has_squares,
-                            .has_hadamard = product == 2 && seen->has_hadamard,
-                            .is_drawn = is_gradient && seen->has_draws,
-                            .seed = SEED,
-                            .stream = {STEP, (uint32_t)task->op, 16 + 2 * (uint32_t)product + (uint32_t)k}};
+        const uint32_t purpose = 16 + 2 * (uint32_t)product + (uint32_t)k;
+        of[k] = (nvfp4_operand){.x = backend->executor_value(executor, task->read[k], 0, NULL),
+                                .batch = shape.batch,
+                                .is_square = is_weight && seen->has_squares,
+                                .has_hadamard = product == 2 && seen->has_hadamard,
+                                .is_drawn = is_gradient && seen->has_draws,
+                                .seed = SEED,
+                                .stream = {seen->micro_index, (uint32_t)task->op, purpose | seen->rank << 8}};
     }
     const int first = lay_out_product(of, size, &shape, product);
     for (int k = 0; k < 2; k++) {
@@ -159,8 +162,9 @@ static void check_product(void *context, const tandem_executor *executor, int t)
         else
             nvfp4_round(copy[k], &of[k]);
     }
-    check_sums(r->backend->executor_value(executor, task->write[0], 1, NULL), copy[first], copy[1 - first],
-               shape.batch, size, nvfp4_padded(nvfp4_sum(&of[0])), op->name);
+    const double off = off_of_sums(backend->executor_value(executor, task->write[0], 1, NULL), copy[first],
+                                   copy[1 - first], shape.batch, size, nvfp4_padded(nvfp4_sum(&of[0])));
+    seen->most_off = fmax(seen->most_off, off);
     for (int k = 0; k < 2; k++) free(copy[k]);
     if (is_kept)
         seen->n_kept++;
@@ -190,12 +194,15 @@ static void products_are_those_of_rounded_operands(void **state)
             double loss = 0;
             const tandem_emulation emulation = emulation_of(recipes[k].name);
             open_recipe_run(&r, models[m], &emulation, TANDEM_PRECISION_INT8_FULL);
-            seen_products seen = {.run = &r,
+            seen_products seen = {.step = r.step,
+                                  .micro_index = STEP,
                                   .has_draws = recipes[k].has_draws,
                                   .has_hadamard = recipes[k].has_hadamard,
                                   .has_squares = recipes[k].has_squares};
             r.backend->executor_observe(r.executor, check_product, &seen);
             require_ok(r.backend->executor_step(r.executor, STEP, &loss, &error), &error);
+            if (seen.most_off > MOST_OFF)
+                fail_msg("%s, %s: a product is off by %g", models[m], recipes[k].name, seen.most_off);
             assert_true(seen.n_linear[0] >= 2 && seen.n_linear[1] >= 1 && seen.n_linear[2] >= 2);
             assert_true(seen.n_kept >= 2);
             for (int product = 0; product < 3; product++) assert_int_equal(seen.n_matmul[product] > 0, m > 0);
@@ -252,6 +259,38 @@ static void convolutions_have_the_bits_of_nvfp4(void **state)
 
 /* --- Trainings ------------------------------------------------------------------------------------------ */
 
+/* Each rank draws its own gradients, and rounds weights as the other one does. Ends the rank where not. */
+static void check_product_of_rank(void *context, const tandem_executor *executor, int t)
+{
+    const training_view *view = context;
+    seen_products seen = {.step = view->step,
+                          .rank = (uint32_t)view->rank,
+                          .micro_index = (uint32_t)view->index,
+                          .has_draws = 1,
+                          .has_hadamard = 1,
+                          .has_squares = 1};
+    check_product(&seen, executor, t);
+    if (seen.most_off > MOST_OFF) abort();
+}
+
+static void ranks_draw_their_own_gradients(void **state)
+{
+    training_require_device();
+    const tandem_emulation emulation = emulation_of("nvfp4_recipe");
+    const experiment e = {.model = "mlp:width=24,depth=2,image=6x6x1,classes=5",
+                          .device = training_weakest(),
+                          .batch = BATCH,
+                          .n_rank = 2,
+                          .steps = 2,
+                          .precision = TANDEM_PRECISION_INT8_FULL,
+                          .seed = SEED,
+                          .killed_rank = -1,
+                          .observer = check_product_of_rank,
+                          .variant = {.emulated = 1, .recipe = TANDEM_RECIPE_NVFP4_RECIPE},
+                          .emulation = &emulation};
+    training_forget(training_run_through(&e));
+}
+
 /* Memory is compared where the run goes through (training_run.c). */
 static void ranks_stay_equal_in_planned_memory(void **state)
 {
@@ -306,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_those_of_rounded_operands),
         cmocka_unit_test(convolutions_have_the_bits_of_nvfp4),
+        cmocka_unit_test(ranks_draw_their_own_gradients),
         cmocka_unit_test(ranks_stay_equal_in_planned_memory),
         cmocka_unit_test(a_step_without_the_recipe_is_refused),
     };
