@@ -102,9 +102,6 @@ static tandem_status set_executor_kind(tandem_executor *executor, tandem_error *
     if (is_emulated != executor->step->options.emulated)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "an emulation needs a step that is laid out as emulated, and no other does");
-    if (is_emulated && (int)options->emulation->recipe != executor->step->options.recipe)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "the emulation's recipe is not the one that its step is laid out for");
     if (is_emulated && tandem_worker_has_device_memory(executor->worker))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "number formats are emulated on CPU devices only (tandem list devices)");

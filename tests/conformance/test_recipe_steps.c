@@ -1,6 +1,7 @@
 /* folder: backend, and others for devices */
 /* Steps under a recipe: every product of linear and attention is that of operands which nvfp4_reference.h
  * rounds; convolutions have the bits of nvfp4; ranks stay equal, in the memory that was planned. */
+#include "backend/cpu/operator.h"
 #include "tandem/advanced/recipe.h"
 #include "tests/support/held_run.h"
 #include "tests/support/nvfp4_reference.h"
@@ -210,6 +211,78 @@ static void products_are_those_of_rounded_operands(void **state)
         }
 }
 
+/* --- Workspace ------------------------------------------------------------------------------------------ */
+
+enum { GUARD_BYTES = 1 << 16, GUARD = 0x5A };
+
+static float *drawn_array(uint64_t bytes, uint32_t key)
+{
+    const size_t n = bytes / sizeof(float);
+    float *const x = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++)
+        x[i] =
+            (float)(tandem_philox((const uint32_t[]){(uint32_t)i, key, 0, 0}, 1).word[0] >> 8) * 0x1p-23F - 1;
+    return x;
+}
+
+static uint64_t bytes_of_value(const tandem_step *step, int id)
+{
+    if (id >= 0) return step->value[id].bytes;
+    return (uint64_t)step->graph->parameter[TANDEM_PARAMETER(id)].elements * sizeof(float);
+}
+
+/* Runs a product alone. It writes nothing beyond the workspace that it asked for. */
+static void check_workspace(void *device, const tandem_step *step, int t, const tandem_emulation *emulation)
+{
+    const tandem_task *task = &step->task[t];
+    tandem_kernel *kernel = NULL;
+    uint64_t bytes = 0;
+    tandem_error error = {0};
+    require_ok(tandem_cpu_backend.prepare(device, step, t, &kernel, &bytes, &error), &error);
+    unsigned char *const workspace = aligned_alloc(64, (bytes + 63) / 64 * 64 + GUARD_BYTES);
+    assert_non_null(workspace);
+    memset(workspace, GUARD, bytes + GUARD_BYTES);
+    float *in[2], *const out = drawn_array(bytes_of_value(step, task->write[0]), 3);
+    tandem_kernel_call call = {.out = {out},
+                               .workspace = workspace,
+                               .rng = {.seed = SEED},
+                               .emulation = emulation,
+                               .error_scale = 1};
+    for (int r = 0; r < 2; r++)
+        call.in[r] = in[r] = drawn_array(bytes_of_value(step, task->read[r]), (uint32_t)r);
+    require_ok(tandem_cpu_backend.run(kernel, &call, &error), &error);
+    for (int i = 0; i < GUARD_BYTES; i++) assert_int_equal(workspace[bytes + (uint64_t)i], GUARD);
+    tandem_cpu_backend.release(kernel);
+    free(workspace);
+    free(out);
+    for (int r = 0; r < 2; r++) free(in[r]);
+}
+
+static void products_stay_in_their_workspace(void **state)
+{
+    const tandem_emulation emulation = emulation_of("nvfp4_recipe");
+    held_run r;
+    tandem_error error = {0};
+    void *device = NULL;
+    int n = 0;
+    open_recipe_run(&r, "vit_tiny:width=20,heads=2,depth=1,image=8x8x1,patch=2", &emulation,
+                    TANDEM_PRECISION_INT8_FULL);
+    require_ok(tandem_cpu_backend.open(&device, "cpu:sse41", &error), &error);
+    for (int t = 0; t < r.step->n_task; t++) {
+        const tandem_task *task = &r.step->task[t];
+        if (!task->active || task->from != TANDEM_S8 || task->accumulate || task->n_read < 2 ||
+            task->op < 0 ||
+            tandem_recipe_rule_of(emulation.recipe, r.graph, task->op) != TANDEM_RECIPE_ROUNDS)
+            continue;
+        check_workspace(device, r.step, t, &emulation);
+        n++;
+    }
+    assert_true(n > 15);
+    tandem_cpu_backend.close(device);
+    close_held_run(&r);
+}
+
 /* --- What a recipe cannot do ---------------------------------------------------------------------------- */
 
 typedef struct forward_hash {
@@ -344,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_those_of_rounded_operands),
+        cmocka_unit_test(products_stay_in_their_workspace),
         cmocka_unit_test(convolutions_have_the_bits_of_nvfp4),
         cmocka_unit_test(ranks_draw_their_own_gradients),
         cmocka_unit_test(ranks_stay_equal_in_planned_memory),

@@ -42,7 +42,7 @@ typedef struct tandem_executor_options {
     const float *weight;
     /* Seeds of samples and labels, and of stochastic rounding; borrowed while opening; NULL = seed. */
     const uint64_t *data_seed, *rounding_seed;
-    /* Emulates dtypes; copied. Its step is laid out as emulated, and no other is. CPU devices only:
+    /* Emulates dtypes; copied. Its step is laid out as emulated, for its recipe, and no other is. CPU devices only:
      * others are TANDEM_USAGE. Times of such steps say nothing of any device. NULL = its own kernels. */
     const tandem_emulation *emulation;
     int hold_weights; /* 1: steps compute gradients, and leave weights and running statistics; one rank, or
@@ -194,7 +194,8 @@ typedef struct tandem_backend_api {
     void (*executor_close)(tandem_executor *executor);
     /* Sets the learning rate of the following steps; before the first call it is the optimizer's. */
     void (*executor_set_rate)(tandem_executor *executor, float rate);
-    /* Changes the emulation of the following steps. TANDEM_USAGE: the executor was opened without one. */
+    /* Changes the emulation of the following steps. TANDEM_USAGE: the executor was opened without one, or its
+     * step is laid out for another recipe. */
     tandem_status (*executor_set_emulation)(tandem_executor *executor, const tandem_emulation *emulation,
                                             tandem_error *error);
     /* Copies all weights from the executor, or into it: [step->n_flat], in the order of the flat arrays. */
