@@ -20,9 +20,9 @@ void runtime_note_recipe(const tandem_listener *listener, const tandem_workload 
             n[tandem_recipe_rule_of(recipe, graph, i)]++;
     runtime_note(
         listener,
-        "%s: rounds the operands of %d operators; %d linear ones, the last, have bf16; %d that it "
-        "cannot do, such as convolutions, round whole tensors to %s",
+        "%s: operators that round each operand: %d; last linear ones, in bf16: %d; that it cannot do, "
+        "such as convolutions, and that round whole tensors to %s: %d",
         tandem_recipe_get(recipe)->name, n[TANDEM_RECIPE_ROUNDS], n[TANDEM_RECIPE_KEEPS],
-        n[TANDEM_RECIPE_LACKS],
-        tandem_format_get(tandem_recipe_get(recipe)->operand[TANDEM_RECIPE_FORWARD][0].format)->name);
+        tandem_format_get(tandem_recipe_get(recipe)->operand[TANDEM_RECIPE_FORWARD][0].format)->name,
+        n[TANDEM_RECIPE_LACKS]);
 }

@@ -52,7 +52,7 @@ done
 noisy=(--model mlp:width=32 --device cpu:sse41 --batch 16 --steps 12 --eval 0 --json)
 for recipe in nvfp4_recipe nvfp4_without_sr nvfp4_without_hadamard nvfp4_without_2d; do
     run 0 train "${noisy[@]}" --uniform int8_full --emulate=$recipe && grep -q '"emulated": true' out &&
-        grep -q "$recipe: rounds the operands of 2 operators; 1 linear.* 0 that it cannot do" err &&
+        grep -q "^$recipe: .*each operand: 2; .*in bf16: 1; .*to nvfp4: 0$" err &&
         losses >of_recipe && ! cmp -s of_recipe fp32 && ! grep -Fqx "$(cksum <of_recipe)" seen &&
         cksum <of_recipe >>seen &&
         run 0 train "${of[@]}" --uniform int8_full --emulate=$recipe --error-scale 0 &&
@@ -60,10 +60,19 @@ for recipe in nvfp4_recipe nvfp4_without_sr nvfp4_without_hadamard nvfp4_without
     report "emulate: $recipe in the place of s8" $?
 done
 run 0 train --model resnet20:width=8,image=8x8x1 --device cpu:sse41 --batch 4 --steps 2 --uniform int8_full \
-    --emulate=nvfp4_recipe && grep -q '21 that it cannot do, such as convolutions' err &&
+    --emulate=nvfp4_recipe && grep -q 'each operand: 0; .*in bf16: 1; that it cannot do, .*: 21$' err &&
     run 0 train "${noisy[@]}" --uniform int8 --emulate=nvfp4_recipe && losses >of_recipe &&
     ! cmp -s of_recipe fp32
 report "emulate: what a recipe cannot do is counted; int8 rounds its forward product" $?
+
+gpt=(--model gpt_tiny:width=32,depth=2,length=32 --cluster "2*cpu:sse41" --batch 4 --accumulate 2 --steps 4
+    --uniform int8_full --emulate=nvfp4_recipe --json)
+run 0 train "${gpt[@]}" && losses >of_recipe && run 0 train "${gpt[@]}" --recompute 2 &&
+    losses | cmp -s - of_recipe && run 0 train "${gpt[@]}" --rounding-seed 3 && ! losses | cmp -s - of_recipe
+report "emulate: a recipe draws again what is recomputed, and by the seed of rounding" $?
+run 1 train "${of[@]}" --uniform int8_full --emulate=nvfp4_recipe --lr 1e30 &&
+    grep -q "diverged in step 2: an operand of the .* of operator '.*' is not finite" err
+report "emulate: under a recipe, a training that diverges names the product" $?
 
 run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp4_recipe --amax delayed && grep -q -- --amax err &&
     run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp4_without_rs &&

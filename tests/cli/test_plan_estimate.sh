@@ -84,7 +84,7 @@ report "formats in blocks are estimated, each with a noise of its own" $?
 : >seen
 for recipe in nvfp4_recipe nvfp4_without_sr nvfp4_without_hadamard nvfp4_without_2d; do
     run 0 sensitivity "${common[@]}" --model mlp:width=16 --uniform int8_full --emulate=$recipe --batch 16 \
-        --json && grep -q "$recipe: rounds the operands of 2 operators" err &&
+        --json && grep -q "$recipe: operators that round each operand: 2;" err &&
         [ "$(field formats out)" = "\"$recipe\"" ] && field extra_samples out >>seen
 done
 [ "$(sort -u seen | grep -c '^[0-9]')" = 4 ]

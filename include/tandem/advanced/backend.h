@@ -42,8 +42,9 @@ typedef struct tandem_executor_options {
     const float *weight;
     /* Seeds of samples and labels, and of stochastic rounding; borrowed while opening; NULL = seed. */
     const uint64_t *data_seed, *rounding_seed;
-    /* Emulates dtypes; copied. Its step is laid out as emulated, for its recipe, and no other is. CPU devices only:
-     * others are TANDEM_USAGE. Times of such steps say nothing of any device. NULL = its own kernels. */
+    /* Emulates dtypes; copied. Its step is laid out as emulated, for its recipe, and no other is. CPU
+     * devices only: others are TANDEM_USAGE. Times of such steps say nothing of any device. NULL = its own
+     * kernels. */
     const tandem_emulation *emulation;
     int hold_weights; /* 1: steps compute gradients, and leave weights and running statistics; one rank, or
                            * without_all_reduce */
