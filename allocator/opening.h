@@ -35,9 +35,9 @@ typedef struct tandem_tried {
     tandem_precision precision; /* of its largest part */
     tandem_tried_plan plan;
 } tandem_tried;
-/* Those against fp32 on the request's data, at most TANDEM_STORE_TRIED_PLANS. A plan whose text does not fit
- * the model, or whose operators have no estimate, is left out. The planner keeps them; predicted once.
- * TANDEM_NO_MEMORY: *n = 0. */
+/* Those against fp32 on the estimate's data, one of a plan, at most TANDEM_STORE_TRIED_PLANS. A plan whose
+ * text does not fit the model, or whose operators have no estimate, is left out. The planner keeps them;
+ * predicted once. TANDEM_NO_MEMORY: *n = 0. */
 tandem_status tandem_planner_tried(const tandem_tried **tried, int *n, tandem_planner *planner,
                                    const tandem_estimate *estimate, tandem_error *error);
 

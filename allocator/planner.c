@@ -399,7 +399,9 @@ static tandem_status predict_tried(tandem_planner *planner, const tandem_trial_r
     tandem_plan_sensitivity of = {.n_largest = 0};
     const tandem_graph *graph = planner->problem.graph;
     if (!trial->plan || strcmp(trial->base, "fp32") != 0) return TANDEM_OK;
-    if (planner->data && strcmp(planner->data, trial->data) != 0) return TANDEM_OK;
+    if (estimate->data[0] && strcmp(estimate->data, trial->data) != 0) return TANDEM_OK;
+    for (int k = 0; k < planner->n_tried; k++)
+        if (planner->tried[k].plan_hash == trial->plan_hash) return TANDEM_OK; /* the best one came before */
     tandem_status status =
         tandem_plan_parse_of(&plan, graph, trial->plan, strlen(trial->plan), "the plan of a trial", error);
     if (status == TANDEM_OK) status = tandem_plan_sensitivity_estimate(&of, estimate, plan, graph, error);

@@ -59,18 +59,17 @@ answer_text answer_interval(double mean, double low, double high, const char *un
 static void print_trial(const tandem_goodput *g)
 {
     const struct tandem_goodput_trial *t = &g->trial;
-    const char *const where = t->is_emulated ? ", emulated" : "";
+    char by[160];
     if (t->n_pair == 0) return;
+    (void)snprintf(by, sizeof by, "%d pair%s of %lld steps on %s%s", t->n_pair, t->n_pair == 1 ? "" : "s",
+                   (long long)t->n_step, t->data, t->is_emulated ? ", emulated" : "");
     if (t->n_diverged)
-        answer_line("measured", "it diverged in %d of %d pairs of %lld steps%s", t->n_diverged, t->n_pair,
-                    (long long)t->n_step, where);
+        answer_line("measured", "it diverged in %d of %s", t->n_diverged, by);
     else if (isnan(t->extra))
-        answer_line("measured", "unknown: fp32's loss did not fall in %d pairs of %lld steps%s", t->n_pair,
-                    (long long)t->n_step, where);
+        answer_line("measured", "unknown: fp32's loss did not fall in %s", by);
     else
-        answer_line("measured", "%s more samples than fp32, by %d pairs of %lld steps%s",
-                    answer_interval(t->extra, t->low, t->high, "%").text, t->n_pair, (long long)t->n_step,
-                    where);
+        answer_line("measured", "%s more samples than fp32, by %s",
+                    answer_interval(t->extra, t->low, t->high, "%").text, by);
 }
 
 /* What trials of other plans make of the prediction. */

@@ -67,11 +67,11 @@ void goodput_add_json(json_t *object, const tandem_goodput *g)
     json_object_set_new(object, "sensitivity_largest", largest);
     if (g->trial.n_pair)
         json_object_set_new(object, "trial",
-                            json_pack("{s:i,s:i,s:b,s:I,s:o,s:o,s:o}", "pairs", g->trial.n_pair, "diverged",
-                                      g->trial.n_diverged, "emulated", g->trial.is_emulated, "steps",
-                                      (json_int_t)g->trial.n_step, "extra_samples",
-                                      cli_json_number(g->trial.extra), "low", cli_json_number(g->trial.low),
-                                      "high", cli_json_number(g->trial.high)));
+                            json_pack("{s:s,s:i,s:i,s:b,s:I,s:o,s:o,s:o}", "data", g->trial.data, "pairs",
+                                      g->trial.n_pair, "diverged", g->trial.n_diverged, "emulated",
+                                      g->trial.is_emulated, "steps", (json_int_t)g->trial.n_step,
+                                      "extra_samples", cli_json_number(g->trial.extra), "low",
+                                      cli_json_number(g->trial.low), "high", cli_json_number(g->trial.high)));
     if (g->corrected.n_trial)
         json_object_set_new(object, "corrected",
                             json_pack("{s:i,s:o,s:o,s:o}", "trials", g->corrected.n_trial, "sensitivity",

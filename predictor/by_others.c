@@ -81,6 +81,7 @@ struct tandem_by_others {
     other_table *table;
     int n_table, room;
     other_set set[N_SET];
+    int lacks_memory;
     answer *known; /* [N_ANSWER], by a hash of the set and shape; NULL: none yet */
 };
 
@@ -306,16 +307,16 @@ static tandem_status read_tables(tandem_by_others *of, int s)
     return status;
 }
 
-/* A table that cannot be read, for want of memory, leaves its kernel to the description. */
+/* Without memory the kernel is left to the description, which is kept to be said. */
 static other_set *read_set(tandem_by_others *of, int s)
 {
     other_set *const set = &of->set[s];
     if (set->is_read) return set;
     set->is_read = 1;
-    if (read_tables(of, s) != TANDEM_OK) set->n = 0;
-    if (set->n == 0) return set;
-    double *const scratch = malloc((size_t)set->n * sizeof *scratch);
-    if (!scratch) set->n = 0;
+    of->lacks_memory |= read_tables(of, s) != TANDEM_OK;
+    double *const scratch = malloc((size_t)(set->n + 1) * sizeof *scratch);
+    of->lacks_memory |= !scratch;
+    if (of->lacks_memory) set->n = 0;
     find_other_events(set, of->rates.launch_ns);
     if (scratch) find_other_residuals(set, scratch);
     free(scratch);
@@ -451,6 +452,8 @@ double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, in
     if (set->spread[manner] == 0) set->spread[manner] = spread_of_manner(set, work->work_class, manner);
     return set->spread[manner];
 }
+
+int tandem_by_others_lacks_memory(const tandem_by_others *of) { return of->lacks_memory; }
 
 int64_t tandem_by_others_used(const tandem_by_others *of)
 {

@@ -44,6 +44,8 @@ typedef struct tandem_by_others_time {
  * not asked for lately. */
 double tandem_by_others_ns(tandem_by_others_time *out, tandem_by_others *of, const tandem_work *work,
                            int timed);
+/* Whether rows could not be read for want of memory: their tasks had −1. */
+int tandem_by_others_lacks_memory(const tandem_by_others *of);
 /* The rows of a task's kernel that tandem_by_others_ns would follow; 0 = it would give −1. */
 int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int timed);
 /* tandem_by_others_spread: the logarithmic standard deviation of rows of the task's kernel, timed as it is,

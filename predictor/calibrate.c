@@ -289,7 +289,7 @@ static void find_residuals(tandem_calibration *c, int *n_contradiction)
         }
         if (isnan(row->residual)) continue;
         c->basis.n_near++;
-        c->n_own[row->work.work_class][rate_type(&row->work)][is_other]++;
+        if (is_telling) c->n_own[row->work.work_class][rate_type(&row->work)][is_other]++;
         if (!is_telling || is_other) continue;
         sum[row->work.work_class] += row->residual;
         n[row->work.work_class]++;
@@ -404,6 +404,13 @@ double tandem_calibration_own_spread(const tandem_calibration *c, const tandem_w
     if (tandem_calibration_others(c, work, timed) == 0) return fitted;
     const double spread = tandem_by_others_spread(c->others, work, timed);
     return spread > 0 ? spread : fitted;
+}
+
+tandem_status tandem_calibration_check_others(const tandem_calibration *c, tandem_error *error)
+{
+    return c && c->others && tandem_by_others_lacks_memory(c->others)
+               ? tandem_no_memory(error, "for what others measured of %s", c->device.name)
+               : TANDEM_OK;
 }
 
 int64_t tandem_calibration_others_used(const tandem_calibration *c)

@@ -35,11 +35,11 @@ static int says_something(const tandem_tried_plan *tried)
            (is_without_limit(tried) || (!isnan(tried->extra) && isfinite(tried->low)));
 }
 
-/* Of the trial's interval; the upper end may have no limit. */
+/* Of the trial's interval, whose upper end may have no limit; at least what the grid can tell apart. */
 static double error_of(const tandem_tried_plan *tried)
 {
     const double half = isfinite(tried->high) ? (tried->high - tried->low) / 2 : tried->extra - tried->low;
-    return fmax(half / NORMAL_95, 1e-9);
+    return fmax(half / NORMAL_95, fmax(0.05 * fabs(tried->extra), 1e-9));
 }
 
 /* Up to a factor that f does not change. */

@@ -118,8 +118,9 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
     costs->n_contradicting[contention] = tandem_latency_contradicting(latency);
     costs->n_others[contention] = tandem_latency_others(latency);
+    const tandem_status read = tandem_calibration_check_others(tandem_latency_calibration(latency), error);
     tandem_latency_close(latency);
-    return TANDEM_OK;
+    return read;
 }
 
 /* --- Kernels of another library ------------------------------------------------------------------------- */

@@ -125,6 +125,7 @@ static void add_trial(tandem_goodput *g, const tandem_planner *planner, const ta
                                              .extra = 100 * found->extra,
                                              .low = 100 * found->extra_low,
                                              .high = 100 * found->extra_high};
+    (void)snprintf(g->trial.data, sizeof g->trial.data, "%.63s", found->data);
 }
 
 void tandem_goodput_set_rate(tandem_goodput *goodput, double samples_per_s)

@@ -16,13 +16,15 @@ static json_t *interval_json(const tandem_trial_interval *of)
                      "high", cli_json_number(of->high));
 }
 
-static json_t *loss_result_json(const tandem_loss_result *r, double at_most)
+/* formats: those of --emulate; "": each dtype's own. */
+static json_t *loss_result_json(const tandem_loss_result *r, double at_most, const char *formats)
 {
     const tandem_trial_result *t = &r->trial;
     json_t *json = cli_json_new("compare_loss");
     json_object_set_new(json, "model", json_string(r->model));
     json_object_set_new(json, "plan", json_string(r->plan));
     json_object_set_new(json, "base", json_string(r->base));
+    json_object_set_new(json, "formats", *formats ? json_string(formats) : json_null());
     json_object_set_new(json, "emulated_on", *r->emulated_on ? json_string(r->emulated_on) : json_null());
     json_object_set_new(json, "steps_before", json_integer(r->begin));
     json_object_set_new(json, "steps", json_integer(r->steps));
@@ -78,7 +80,7 @@ static void print_loss_decision(const tandem_loss_result *r, double at_most)
                     tandem_quantity_ratio(at_most).text, t->n_pair);
 }
 
-static void print_loss_result(const tandem_loss_result *r, double at_most)
+static void print_loss_result(const tandem_loss_result *r, double at_most, const char *formats)
 {
     const tandem_trial_result *t = &r->trial;
     cli_progress_end();
@@ -94,9 +96,10 @@ static void print_loss_result(const tandem_loss_result *r, double at_most)
         answer_line("held-out loss", "%s in the plan's precisions; %s in %s",
                     interval_of(&t->held_out, 1, "").text, interval_of(&t->held_out_in_base, 1, "").text,
                     r->base);
-    answer_line("trial", "%s, %s against %s; %d pairs of %lld steps after step %lld%s%s", r->model, r->plan,
-                r->base, t->n_pair, (long long)r->steps, (long long)r->begin,
-                *r->emulated_on ? ", emulated on " : "", r->emulated_on);
+    answer_line("trial", "%s, %s against %s; %d pair%s of %lld steps after step %lld%s%s%s%s", r->model,
+                r->plan, r->base, t->n_pair, t->n_pair == 1 ? "" : "s", (long long)r->steps,
+                (long long)r->begin, *r->emulated_on ? ", emulated on " : "", r->emulated_on,
+                *formats ? " in " : "", formats);
     if (r->n_known) answer_line("stored", "%d of %d branches were in the store", r->n_known, 2 * t->n_pair);
 }
 
@@ -128,9 +131,10 @@ int cli_compare_loss(const cli_options *options)
     if (status == TANDEM_OK) status = tandem_compare_loss(&result, &request, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     int code = 0;
+    const char *const formats = options->emulate ? options->emulate : "";
     if (options->json)
-        code = cli_print_json(loss_result_json(&result, options->at_most));
+        code = cli_print_json(loss_result_json(&result, options->at_most, formats));
     else
-        print_loss_result(&result, options->at_most);
+        print_loss_result(&result, options->at_most, formats);
     return code == 0 && result.trial.answer == TANDEM_TRIAL_BEYOND ? 1 : code;
 }

@@ -105,6 +105,8 @@ tandem_status predict_time(tandem_kernel_time *time, const tandem_calibration *c
     const char *const device = tandem_calibration_device(calibration)->name;
     tandem_kernel_time calibrated;
     const double ns = tandem_calibrated_ns(&calibrated, calibration, work);
+    const tandem_status read = tandem_calibration_check_others(calibration, error);
+    if (read != TANDEM_OK) return read;
     if (ns < 0) return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", device, precision);
     if (!(ns <= max_ns))
         return tandem_error_set(error, TANDEM_USAGE,

@@ -91,6 +91,8 @@ static json_t *train_result_json(const tandem_train_result *result, const cli_op
     json_object_set_new(object, "plan", json_string(result->plan));
     json_object_set_new(object, "model", json_string(result->model));
     json_object_set_new(object, "emulated", json_boolean(options->emulate != NULL));
+    json_object_set_new(object, "formats",
+                        options->emulate && *options->emulate ? json_string(options->emulate) : json_null());
     json_object_set_new(object, "steps", json_integer(result->steps));
     json_object_set_new(object, "resumed_at", json_integer(result->resumed_at));
     json_object_set_new(object, "loss", loss);

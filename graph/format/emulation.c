@@ -4,6 +4,7 @@
 
 #include "base/nearest.h"
 #include "tandem/advanced/recipe.h"
+#include "tandem/graph.h"
 
 tandem_emulation tandem_emulation_make(uint64_t seed)
 {
@@ -29,7 +30,8 @@ static tandem_status no_such_format(const char *name, tandem_error *error)
                             name, nearest);
 }
 
-static tandem_status replace_one(tandem_emulation *emulation, const char *name, tandem_error *error)
+static tandem_status replace_one(tandem_emulation *emulation, tandem_dtype *replaced, const char *name,
+                                 tandem_error *error)
 {
     tandem_format format;
     const tandem_recipe recipe = tandem_recipe_find(name);
@@ -40,18 +42,26 @@ static tandem_status replace_one(tandem_emulation *emulation, const char *name, 
     const tandem_dtype dtype = tandem_format_get(format)->dtype;
     emulation->format[dtype] = format;
     if (dtype == TANDEM_S8) emulation->recipe = recipe;
+    *replaced = dtype;
     return TANDEM_OK;
 }
 
 tandem_status tandem_emulation_replace(tandem_emulation *emulation, const char *formats, tandem_error *error)
 {
     tandem_emulation made = *emulation;
+    char first[TANDEM_N_COMPUTE_DTYPE][32] = {{0}};
     for (size_t n; *formats; formats += n + (formats[n] == ',')) {
         char name[32];
+        tandem_dtype dtype = TANDEM_F32;
         n = strcspn(formats, ",");
         (void)snprintf(name, sizeof name, "%.*s", (int)n, formats);
-        const tandem_status status = replace_one(&made, name, error);
+        const tandem_status status = replace_one(&made, &dtype, name, error);
         if (status != TANDEM_OK) return status;
+        if (first[dtype][0])
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "%s and %s both take the place of %s. Give one of them", first[dtype],
+                                    name, tandem_dtype_name(dtype));
+        memcpy(first[dtype], name, sizeof name);
     }
     *emulation = made;
     return TANDEM_OK;

@@ -199,6 +199,7 @@ typedef struct tandem_goodput {
     struct tandem_goodput_trial {
         int n_pair, n_diverged, is_emulated;
         int64_t n_step;
+        char data[64]; /* cut to fit */
         double extra, low, high;
     } trial;
     /* what is predicted, by trials of the model's other plans whose largest part is of the same kind of

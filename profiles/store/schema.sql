@@ -317,13 +317,15 @@ CREATE TABLE branch_loss (
     PRIMARY KEY (branch, step)
 ) STRICT, WITHOUT ROWID;
 
--- What a trial found: a later one of the same plan, data and steps replaces it. plan_hash: of devices,
--- ranks, batches and precisions, which plan has as tandem_plan_text writes them. extra: samples that the plan
--- needs more than its base, as a share; NULL = not known.
+-- What a trial found: one of the same training with as many pairs replaces it. training: the hash of the
+-- plan's first branch, of all that decides its numbers. plan_hash: of devices, ranks, batches and precisions,
+-- which plan has as tandem_plan_text writes them. extra: samples that the plan needs more than its base, as a
+-- share; NULL = not known.
 CREATE TABLE trial (
     model INTEGER NOT NULL REFERENCES model (id),
     plan_hash TEXT NOT NULL,
     plan TEXT NOT NULL,
+    training TEXT NOT NULL,
     data TEXT NOT NULL,
     base TEXT NOT NULL, -- precision
     steps_before INTEGER NOT NULL CHECK (steps_before >= 0),
@@ -336,7 +338,7 @@ CREATE TABLE trial (
     extra_high REAL,
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
-    PRIMARY KEY (model, plan_hash, data, base, steps_before, steps, emulated)
+    PRIMARY KEY (model, plan_hash, base, training)
 ) STRICT, WITHOUT ROWID;
 
 -- Imported times. A set has all that many rows have in common. Host and time are those of the filing.

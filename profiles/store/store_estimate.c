@@ -193,10 +193,10 @@ static tandem_status find_estimate(int64_t *id, tandem_estimate *head, tandem_st
 {
     static const char sql[] =
         "SELECT id, batch, optimizer, seed, steps, n_replicate, (SELECT count(DISTINCT training_point) FROM "
-        "estimated_gradient WHERE estimate = id) FROM estimate WHERE model = (SELECT id FROM model WHERE "
-        "hash = ?1) AND (?2 IS NULL OR data = ?2) ORDER BY time_ns DESC, id DESC LIMIT 1";
+        "estimated_gradient WHERE estimate = id), data FROM estimate WHERE model = (SELECT id FROM model "
+        "WHERE hash = ?1) AND (?2 IS NULL OR data = ?2) ORDER BY time_ns DESC, id DESC LIMIT 1";
     char hash[TANDEM_STORE_HASH];
-    const char *optimizer = NULL;
+    const char *optimizer = NULL, *of_data = NULL;
     sqlite3_stmt *row = NULL;
     int more = 0;
     tandem_store_print_hash(hash, graph->hash);
@@ -210,7 +210,9 @@ static tandem_status find_estimate(int64_t *id, tandem_estimate *head, tandem_st
         head->steps = sqlite3_column_int64(row, 4);
         head->n_replicate = sqlite3_column_int(row, 5);
         head->n_point = sqlite3_column_int(row, 6);
-        status = tandem_store_column_text(&optimizer, store, row, 2, error);
+        status = tandem_store_column_text(&of_data, store, row, 7, error);
+        if (status == TANDEM_OK) (void)snprintf(head->data, sizeof head->data, "%s", of_data);
+        if (status == TANDEM_OK) status = tandem_store_column_text(&optimizer, store, row, 2, error);
     }
     if (optimizer && strcmp(optimizer, tandem_optimizer_name(graph->optimizer.kind)) != 0)
         status =
@@ -427,6 +429,7 @@ tandem_status tandem_store_load_estimate(tandem_estimate *estimate, tandem_store
     read.batch = head.batch;
     read.steps = head.steps;
     read.seed = head.seed;
+    memcpy(read.data, head.data, sizeof read.data);
     read.optimizer = graph->optimizer.kind;
     status = read_estimated_gradients(&read, store, id, error);
     if (status == TANDEM_OK) status = read_estimated_errors(&read, store, id, graph, error);

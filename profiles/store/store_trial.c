@@ -141,40 +141,51 @@ uint64_t tandem_trial_plan_hash(const tandem_plan *plan)
 tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uint64_t graph_hash,
                                      const tandem_trial_record *trial, tandem_error *error)
 {
-    char hash[TANDEM_STORE_HASH], plan[TANDEM_STORE_HASH];
+    char hash[TANDEM_STORE_HASH], plan[TANDEM_STORE_HASH], training[TANDEM_STORE_HASH];
     if (strlen(trial->plan) > TANDEM_STORE_MAX_TRIED_BYTES)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "the text of a plan of %zu bytes: a store keeps %d at most",
                                 strlen(trial->plan), (int)TANDEM_STORE_MAX_TRIED_BYTES);
     tandem_store_print_hash(hash, graph_hash);
     tandem_store_print_hash(plan, trial->plan_hash);
+    tandem_store_print_hash(training, trial->training);
     tandem_status status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     status = tandem_store_add_model(store, model, graph_hash, error);
     if (status == TANDEM_OK)
         status = tandem_store_execute(
             store, error,
-            "INSERT OR REPLACE INTO trial (model, plan_hash, plan, data, base, steps_before, steps, "
-            "emulated, pairs, diverged, extra, extra_low, extra_high, host, time_ns)"
+            "INSERT INTO trial (model, plan_hash, plan, training, data, base, steps_before, steps, emulated, "
+            "pairs, diverged, extra, extra_low, extra_high, host, time_ns)"
             " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
-            "?13, ?14, ?15)",
-            "sssssiiiiirrrii", hash, plan, trial->plan, trial->data, trial->base, trial->steps_before,
-            trial->n_step, (int64_t)trial->is_emulated, (int64_t)trial->n_pair, (int64_t)trial->n_diverged,
-            trial->extra, trial->extra_low, trial->extra_high, store->host, tandem_store_now_ns());
+            "?13, ?14, ?15, ?16)"
+            " ON CONFLICT DO UPDATE SET pairs = excluded.pairs, diverged = excluded.diverged, extra = "
+            "excluded.extra, extra_low = excluded.extra_low, extra_high = excluded.extra_high, host = "
+            "excluded.host, time_ns = excluded.time_ns WHERE excluded.pairs >= trial.pairs",
+            "ssssssiiiiirrrii", hash, plan, trial->plan, training, trial->data, trial->base,
+            trial->steps_before, trial->n_step, (int64_t)trial->is_emulated, (int64_t)trial->n_pair,
+            (int64_t)trial->n_diverged, trial->extra, trial->extra_low, trial->extra_high, store->host,
+            tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }
 
-/* A store of strangers may have a text of any length. */
+/* A store of strangers may have a text of any length: one that is too long is no plan. */
 static tandem_status read_tried_plan(tandem_trial_record *to, const tandem_store *store, sqlite3_stmt *row,
                                      tandem_error *error)
 {
     const char *text = NULL;
     const tandem_status status = tandem_store_column_text(&text, store, row, 11, error);
-    if (status != TANDEM_OK) return status;
-    if (strlen(text) > TANDEM_STORE_MAX_TRIED_BYTES)
-        return tandem_store_refuse_damaged(store, "the plan of a trial", error);
+    if (status != TANDEM_OK || strlen(text) > TANDEM_STORE_MAX_TRIED_BYTES) return status;
     to->plan = strdup(text);
     return to->plan ? TANDEM_OK : tandem_no_memory(error, "for the plan of a trial");
+}
+
+/* An extra is above −1 and inside of its interval, whose lower end is −∞ after one pair. */
+static int is_possible(const tandem_trial_record *t)
+{
+    if (t->n_pair < 1 || t->n_step < 1 || t->n_diverged < 0 || t->n_diverged > t->n_pair) return 0;
+    if (isnan(t->extra)) return 1;
+    return t->extra > -1 && t->extra_low <= t->extra && t->extra <= t->extra_high;
 }
 
 static tandem_status read_trial(tandem_trial_record *to, const tandem_store *store, sqlite3_stmt *row,
@@ -197,9 +208,8 @@ static tandem_status read_trial(tandem_trial_record *to, const tandem_store *sto
                                 .extra_high = column_real(row, 10)};
     (void)snprintf(to->data, sizeof to->data, "%s", data);
     (void)snprintf(to->base, sizeof to->base, "%s", base);
-    return end == plan || *end || to->n_pair < 1 || to->n_step < 1
-               ? tandem_store_refuse_damaged(store, "a trial", error)
-               : TANDEM_OK;
+    return end == plan || *end || !is_possible(to) ? tandem_store_refuse_damaged(store, "a trial", error)
+                                                   : TANDEM_OK;
 }
 
 void tandem_store_close_trials(tandem_trial_record *trial, int n)
@@ -222,7 +232,7 @@ tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tand
         &row, store, error,
         "SELECT plan_hash, data, base, steps_before, steps, emulated, pairs, diverged, extra, extra_low, "
         "extra_high, plan FROM trial WHERE model = (SELECT id FROM model WHERE hash = ?1)"
-        " ORDER BY emulated, time_ns DESC LIMIT 1024",
+        " ORDER BY emulated, pairs DESC, time_ns DESC LIMIT 1024",
         "s", hash);
     while (status == TANDEM_OK && n_trial < MOST) {
         status = tandem_store_next_row(&more, store, row, error);

@@ -9,6 +9,7 @@
 #include "runtime/process/process.h"
 #include "runtime/process/ranks.h"
 #include "runtime/recipe_note.h"
+#include "runtime/unused_formats.h"
 #include "tandem/advanced/predictor.h"
 
 enum { REPLICATES = 16, STEPS = 100 };
@@ -178,6 +179,7 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
         runtime_note(&request->listener,
                      "delayed scaling is estimated as current scaling; its errors are larger");
     if (status == TANDEM_OK) runtime_note_recipe(&request->listener, planned);
+    if (status == TANDEM_OK) note_unused_formats(&request->listener, planned, request->workload.emulate);
     asked.fp32_loss = rows.fp32_loss;
     asked.loss_scale = planned->loss_scale;
     asked.plan = rows.plan;

@@ -14,6 +14,7 @@
 #include "runtime/train/run_steadiness.h"
 #include "runtime/train/train_log.h"
 #include "runtime/train/train_reestimate.h"
+#include "runtime/unused_formats.h"
 #include "tandem/advanced/trace.h"
 
 /* What all ranks saw of the test samples after a number of steps. */
@@ -787,6 +788,8 @@ tandem_status tandem_train(tandem_train_result *result, const tandem_train_reque
     tandem_workload workload = {.loss_scale = 0};
     tandem_status status = check_train_request(request, error);
     if (status == TANDEM_OK) status = tandem_workload_open(&workload, &request->workload, error);
+    if (status == TANDEM_OK && request->place.rank == 0)
+        note_unused_formats(&request->listener, &workload, request->workload.emulate);
     if (status == TANDEM_OK)
         status = request->place.n_rank ? train_one_rank(result, &workload, request, error)
                                        : train_on_ranks(result, &workload, request, error);

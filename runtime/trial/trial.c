@@ -9,6 +9,7 @@
 #include "runtime/process/process.h"
 #include "runtime/train/training_rank.h"
 #include "runtime/trial/branch.h"
+#include "runtime/unused_formats.h"
 #include "tandem/advanced/store.h"
 
 enum { DEFAULT_STEPS = 200, DEFAULT_PAIRS = 8, MAX_EMULATED_RANKS = 16 };
@@ -18,6 +19,7 @@ typedef struct trial {
     tandem_workload workload; /* the plan's */
     uint64_t plan_hash;       /* of the plan as it was asked for */
     char *plan_text;          /* of the same */
+    uint64_t training;        /* the hash of its first branch */
     branch_source source;
     char plan_path[2][SCRATCH_JSON];
     int64_t begin;
@@ -136,6 +138,7 @@ static tandem_status open_trial(trial *t, tandem_error *error)
     if (status != TANDEM_OK) return status;
     const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return TANDEM_MISSING;
+    note_unused_formats(&train->listener, &t->workload, train->workload.emulate);
     t->plan_hash = tandem_trial_plan_hash(t->workload.plan);
     t->plan_text = tandem_plan_text(t->workload.plan, t->workload.graph[0]);
     if (!t->plan_text) return tandem_no_memory(error, "for the text of a plan");
@@ -184,7 +187,9 @@ static void show_trial_progress(void *context, int64_t left_ns, const char *text
 static void pass_note(void *context, const char *text)
 {
     const trial *t = context;
-    if (t->n_pair > 0 || strncmp(text, "warning: differs from the checkpoint", 36) == 0) return;
+    if (t->n_pair > 0 || strncmp(text, "warning: differs from the checkpoint", 36) == 0 ||
+        strncmp(text, "warning: --emulate=", 19) == 0) /* said before, of the plan */
+        return;
     runtime_note(&t->request->train.listener, "%s: %s", t->kind == BRANCH_PLAN ? "plan" : "base", text);
 }
 
@@ -282,6 +287,7 @@ static tandem_status run_pair(trial *t, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN && status == TANDEM_OK; kind++)
         status = branch_open(&task[kind], &t->source, (branch_kind)kind, t->n_pair, t->begin, error);
+    if (t->n_pair == 0) t->training = task[BRANCH_PLAN].record.hash;
     if (status == TANDEM_OK) status = train_both(t, task, error);
     take_both(t, task);
     for (int kind = BRANCH_BASE; kind <= BRANCH_PLAN; kind++) branch_close(&task[kind]);
@@ -326,6 +332,7 @@ static tandem_status keep_trial(const trial *t, tandem_error *error)
     tandem_store *store = NULL;
     tandem_trial_record record = {.plan_hash = t->plan_hash,
                                   .plan = t->plan_text,
+                                  .training = t->training,
                                   .steps_before = t->begin,
                                   .n_step = t->request->train.steps,
                                   .is_emulated = *t->out.emulated_on != '\0',

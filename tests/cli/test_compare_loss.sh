@@ -160,7 +160,7 @@ run 0 profile "${small[@]:0:4}" --batch 4 --uniform int8_full &&
     measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.001 --repetitions 3 --json &&
     cp out trial.json &&
     run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full &&
-    grep -q '^measured .* (95%: .*) more samples than fp32, by 3 pairs of 80 steps$' out &&
+    grep -q '^measured .* (95%: .*) more samples than fp32, by 3 pairs of 80 steps on data$' out &&
     run 0 replay "${small[@]:0:4}" --batch 8 --uniform int8_full --predict --json &&
     ! grep -q '"trial"' out &&
     run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full --json && cat >beside.py <<'PYTHON'
@@ -180,7 +180,7 @@ store = sqlite3.connect('predicted.db')
 store.execute('UPDATE trial SET extra = $1, extra_low = $2, extra_high = $3')
 store.commit()" && run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full
 }
-by=", by 3 pairs of 80 steps"
+by=", by 3 pairs of 80 steps on data$"
 of_trial 0.5 0.25 9e999 && grep -q "^measured .* 50% (95%: 25% to no limit) more samples than fp32$by" out &&
     of_trial 9e999 0.25 9e999 &&
     grep -q "^measured .* without limit (95%: 25% to no limit) more samples than fp32$by" out
@@ -229,6 +229,27 @@ run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8 &&
     grep -qE '^corrected +[0-9.e-]+% \(95%: .*\) to the same loss, by trials of 1 other plan$' out &&
     change_trial "UPDATE trial SET plan = replace(plan, 'int8_full', 'int9')" && [ -z "$(corrected int8)" ]
 report "it is printed; a plan's text that does not fit the model says nothing" $?
+# Of the same training fewer pairs replace nothing, and another rate is another trial; one counts.
+measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.001 --repetitions 3 &&
+    measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.001 --repetitions 1 &&
+    measure 0 "${small[@]}" --uniform int8_full --steps 80 --lr 0.002 --repetitions 1 &&
+    run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full &&
+    grep -q '^measured .* by 3 pairs of 80 steps on data$' out && corrected int8 >again &&
+    [ "$(cut -d ' ' -f 1 again)" = 1 ] && change_trial "UPDATE trial SET data = 'other'" &&
+    [ -z "$(corrected int8)" ] && run 0 replay "${small[@]:0:4}" --batch 4 --uniform int8_full &&
+    grep -q '^measured .* by 3 pairs of 80 steps on other$' out
+report "the trial of most pairs counts, once, and on the estimate's data" $?
+bad=0
+for numbers in "extra = 0.5, extra_low = 0.6, extra_high = 0.7" "diverged = 4" "extra = -9e999" "extra = -2" \
+    "pairs = 0" "extra = 0.1, extra_low = NULL"; do
+    cp corrected.db kept.db
+    change_trial "UPDATE trial SET $numbers WHERE pairs = 3" 2>err ||
+        { grep -q 'CHECK constraint' err && cp kept.db corrected.db && continue; }
+    run 3 replay "${small[@]:0:4}" --batch 4 --uniform int8_full && grep -q 'a trial' err ||
+        { echo "# $numbers: exit code $code"; bad=1; }
+    cp kept.db corrected.db
+done
+report "numbers that no trial has are refused" $bad
 
 # --- Bad input ---
 measure 2 --model mlp:width=16 --device "$strongest" && grep -q "give --data" err &&

@@ -83,6 +83,16 @@ run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp && grep -q "Did you me
     run 2 train "${of[@]}" --uniform int8_full --emulate=e2m1 && grep -q "'mxfp4' has these numbers" err
 report "emulate: a name that is none leads to one" $?
 
+run 2 train "${of[@]}" --uniform int8_full --emulate=nvfp4,mxfp4 &&
+    grep -q 'nvfp4 and mxfp4 both take the place of s8' err
+report "emulate: one format for a dtype" $?
+few=(--model mlp:width=32 --device cpu:sse41 --batch 16 --steps 2 --eval 0)
+unused='takes the place of e4m3, which no operator of the plan has'
+run 0 train "${few[@]}" --uniform int8 --emulate=mxfp8_e4m3,nvfp4 &&
+    [ "$(grep -c 'changes nothing' err)" = 1 ] && grep -q "mxfp8_e4m3 changes nothing: it $unused" err &&
+    run 0 train "${few[@]}" --uniform fp8 --emulate=mxfp8_e4m3,e5m2_128 && ! grep -q 'changes nothing' err
+report "emulate: a format that changes nothing is noted" $?
+
 run 0 train "${of[@]}" --uniform int8_full --emulate --rounding-seed 3 && losses >other &&
     ! cmp -s other is.int8_full &&
     run 0 train "${of[@]}" --uniform int8_full --emulate --rounding-seed 0 &&

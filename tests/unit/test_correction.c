@@ -79,6 +79,16 @@ static void plans_that_diverge_or_have_no_limit(void **state)
     assert_true(of_open.n_trial == 1 && of_open.factor > 3 && isfinite(of_open.high));
 }
 
+static void an_exact_trial_says_most(void **state)
+{
+    const tandem_tried_plan exact = {.predicted = 0.1, .extra = 0.3, .low = 0.3, .high = 0.3},
+                            near = {.predicted = 0.1, .extra = 0.3, .low = 0.29, .high = 0.31};
+    const tandem_correction of_exact = tandem_correction_find(&exact, 1),
+                            of_near = tandem_correction_find(&near, 1);
+    assert_true(of_exact.n_trial == 1 && of_exact.factor > 2.2 && of_exact.factor < 3.3);
+    assert_true(fabs(of_exact.factor - of_near.factor) < 0.05 * of_near.factor);
+}
+
 /* A trial that finds less than nothing, as of a plan that costs little, lowers the factor and is no error. */
 static void a_plan_better_than_its_base(void **state)
 {
@@ -91,6 +101,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(intervals_hold_other_plans), cmocka_unit_test(trials_that_say_nothing),
-        cmocka_unit_test(plans_that_diverge_or_have_no_limit), cmocka_unit_test(a_plan_better_than_its_base)};
+        cmocka_unit_test(plans_that_diverge_or_have_no_limit), cmocka_unit_test(an_exact_trial_says_most),
+        cmocka_unit_test(a_plan_better_than_its_base)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

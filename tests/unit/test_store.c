@@ -933,8 +933,12 @@ static void trials_come_back_in_order(void **state)
     require_ok(tandem_store_load_trials(&all, &n, store, 9, &error), &error);
     assert_true(n == 0 && !all);
     require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
-    trial.extra = 0.25; /* of the same plan, data, base and steps */
+    trial.extra = 0.25; /* of the same plan, base and training */
     require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
+    trial.n_pair = 2; /* replaces nothing */
+    trial.extra = 0.75;
+    require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
+    trial.training = 8;
     trial.is_emulated = 1;
     trial.n_diverged = 2;
     require_ok(tandem_store_put_trial(store, "m", 9, &trial, &error), &error);
@@ -955,12 +959,18 @@ static void trials_come_back_in_order(void **state)
     assert_true(all[TANDEM_STORE_TRIED_PLANS - 1].plan && !all[TANDEM_STORE_TRIED_PLANS].plan);
     tandem_store_close_trials(all, n);
     tandem_store_close(store);
-    /* A store of strangers may have a text of any length. */
+    /* A store of strangers may have a text of any length, and numbers that no trial has. */
     store_sql(p->path, "UPDATE trial SET plan = hex(zeroblob(1 << 20))");
+    tandem_store *const of_strangers = open_store(p->path, TANDEM_STORE_READ);
+    require_ok(tandem_store_load_trials(&all, &n, of_strangers, 9, &error), &error);
+    assert_true(n == TANDEM_STORE_TRIED_PLANS + 2 && !all[0].plan);
+    tandem_store_close_trials(all, n);
+    tandem_store_close(of_strangers);
+    store_sql(p->path, "UPDATE trial SET extra_high = 0.1");
     tandem_store *const damaged = open_store(p->path, TANDEM_STORE_READ);
     all = NULL;
     assert_int_equal(tandem_store_load_trials(&all, &n, damaged, 9, &error), TANDEM_MALFORMED);
-    assert_true(!all && strstr(error.text, "the plan of a trial"));
+    assert_true(!all && strstr(error.text, "a trial"));
     tandem_store_close(damaged);
 }
 

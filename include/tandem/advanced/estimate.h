@@ -41,6 +41,7 @@ typedef struct tandem_estimated_error {
 typedef struct tandem_estimate {
     int64_t batch, steps; /* of the training; training points are steps of it */
     uint64_t seed;
+    char data[128]; /* of the store's row; "" where it was not read from one */
     tandem_optimizer optimizer;
     int n_op, n_point, n_replicate;
     int without_bias;    /* 1: no bias was estimated: it is unknown, and every `against` is 0 */

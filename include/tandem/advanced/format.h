@@ -133,8 +133,8 @@ typedef struct tandem_emulation {
 /* Every dtype's own format, unscaled errors. */
 tandem_emulation tandem_emulation_make(uint64_t seed);
 /* Puts formats of a list with commas, "s4,tf32_cut", in the place of those of their dtypes, and a recipe in
- * the place of s8; the last one for a dtype counts. TANDEM_UNKNOWN_NAME: names the nearest one; *emulation
- * unchanged. */
+ * the place of s8. TANDEM_UNKNOWN_NAME: names the nearest one. TANDEM_USAGE: two of one dtype. *emulation
+ * unchanged then. */
 tandem_status tandem_emulation_replace(tandem_emulation *emulation, const char *formats, tandem_error *error);
 
 #pragma GCC visibility pop

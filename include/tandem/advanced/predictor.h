@@ -324,6 +324,9 @@ tandem_status tandem_calibration_add_stored(tandem_calibration *calibration, tan
  * These are read when the first such task is asked for, about 2 us a row; two threads must not ask at once.
  * TANDEM_NO_MEMORY. Cost: a look at each table's header. */
 tandem_status tandem_calibration_add_others(tandem_calibration *calibration, tandem_error *error);
+/* TANDEM_NO_MEMORY: not all that was asked for could be read, and such times followed the description. To be
+ * called after the last question. calibration may be NULL. */
+tandem_status tandem_calibration_check_others(const tandem_calibration *calibration, tandem_error *error);
 /* The rows of others that a task's time, or such a timing of it, rests on; 0 = it follows own rows, or the
  * description alone. */
 int64_t tandem_calibration_others(const tandem_calibration *calibration, const tandem_work *work, int timed);

@@ -265,6 +265,7 @@ enum { TANDEM_STORE_TRIED_PLANS = 32, TANDEM_STORE_MAX_TRIED_BYTES = 1 << 20 };
 /* What a trial found. extra: as a share; NaN = not known; may be infinite. */
 typedef struct tandem_trial_record {
     uint64_t plan_hash; /* tandem_trial_plan_hash */
+    uint64_t training;  /* the hash of the plan's first branch */
     /* tandem_plan_text, of at most TANDEM_STORE_MAX_TRIED_BYTES; borrowed by tandem_store_put_trial. Loaded:
      * of the first TANDEM_STORE_TRIED_PLANS, else NULL */
     char *plan;
@@ -275,12 +276,13 @@ typedef struct tandem_trial_record {
 } tandem_trial_record;
 /* The ranks, batches and precisions of a plan, as a hash. */
 uint64_t tandem_trial_plan_hash(const tandem_plan *plan);
-/* tandem_store_put_trial: replaces one of the same plan, data, base and steps. TANDEM_USAGE: the plan's text
- * is too long. */
+/* tandem_store_put_trial: replaces one of the same plan, base and training, unless that has more pairs.
+ * TANDEM_USAGE: the plan's text is too long. */
 tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uint64_t graph_hash,
                                      const tandem_trial_record *trial, tandem_error *error);
-/* tandem_store_load_trials: all of a model, those on the plan's devices before emulated ones,
- * each the latest first; the caller closes them; NULL where there are none. */
+/* tandem_store_load_trials: all of a model, those on the plan's devices before emulated ones, then those of
+ * most pairs, then the latest. The caller closes them; NULL where there are none. TANDEM_MALFORMED: numbers
+ * that no trial has. */
 tandem_status tandem_store_load_trials(tandem_trial_record **trial, int *n, tandem_store *store,
                                        uint64_t graph_hash, tandem_error *error);
 void tandem_store_close_trials(tandem_trial_record *trial, int n); /* NULL is fine */
