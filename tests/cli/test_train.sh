@@ -102,7 +102,7 @@ else
 fi
 
 # --- Checkpoints ---
-long=("${mlp[@]}" --uniform int8_full --steps 600 --schedule cosine --warmup 5 --lr 0.02)
+long=("${mlp[@]}" --uniform int8_full --steps 2000 --schedule cosine --warmup 5 --lr 0.02)
 run 0 "${long[@]}" --checkpoint whole.ckpt --log whole.jsonl -q
 report "a run with a checkpoint at its end" $?
 
@@ -132,20 +132,20 @@ rm -f .tandem-cut.ckpt-* # a kill just before the renaming leaves the whole new 
 # the last line of each step counts: a run that is cut off between its log and its checkpoint takes the step
 # again
 diff <(logged loss whole.jsonl) <(paste <(logged step cut.jsonl) <(logged loss cut.jsonl) |
-    awk '{ loss[$1] = $2 } END { for (s = 1; s <= 600; s++) print loss[s] }') >out
+    awk '{ loss[$1] = $2 } END { for (s = 1; s <= 2000; s++) print loss[s] }') >out
 report "and the same losses" $?
 
-run 0 "${long[@]}" --steps 620 --resume whole.ckpt --seed 5 --json &&
-    grep -q "resumes after step 600 from 'whole.ckpt'" err &&
+run 0 "${long[@]}" --steps 2020 --resume whole.ckpt --seed 5 --json &&
+    grep -q "resumes after step 2000 from 'whole.ckpt'" err &&
     grep -q 'differs from the checkpoint: seed: 5; it was seed: 0' err &&
         [ "$(grep -c 'differs from the checkpoint' err)" = 2 ] &&
-            grep -q 'cosine over 620 steps.*it was.*over 600 steps' err &&
-    [ "$(field resumed_at out)" = 600 ] && [ "$(array loss out | wc -l)" = 20 ]
+            grep -q 'cosine over 2020 steps.*it was.*over 2000 steps' err &&
+    [ "$(field resumed_at out)" = 2000 ] && [ "$(array loss out | wc -l)" = 20 ]
 report "what is not as it was is said" $?
 
 never() { ! grep -q 'step 1 of' err && [ "$(cksum <whole.ckpt)" = "$sum" ]; }
 sum=$(cksum <whole.ckpt)
-run 2 "${long[@]}" --resume whole.ckpt && grep -q "already has 600 steps" err && never
+run 2 "${long[@]}" --resume whole.ckpt && grep -q "already has 2000 steps" err && never
 report "a checkpoint that has all the steps: exit code 2" $?
 run 3 "${gpt[@]}" --resume whole.ckpt && grep -q "of model 'mlp:width=16', this run trains 'gpt_tiny" err &&
     never
