@@ -4,7 +4,7 @@ import statistics
 import sys
 from collections import defaultdict
 
-AT_MOST = 0.1
+AT_MOST, ALL = 0.1, 480
 trials = defaultdict(list)
 with open(sys.argv[1]) as rows:
     for line in rows:
@@ -32,12 +32,19 @@ for (model, plan), of_plan in trials.items():
     print(f"{model.split(':')[0]:10} {plan:21} {loss:9.5f} {width:6.2f}% {held:3}/{of} {100 * extra:6.1f}% "
           f"{decided:5}/{of} {right:3}/{decided}")
 width = statistics.median(widths)
-held_met = 0.9 * n <= n_held <= 470 / 480 * n
+held_met = 432 <= n_held <= 470
 decided_met = n_right >= 0.95 * n_decided and n_decided >= 0.6 * n
+is_whole = n == ALL
+
+
+def judged(is_met):
+    return ("met" if is_met else "missed") if is_whole else f"open, after {n} of {ALL}"
+
+
 print(f"{n_held} of {n} intervals hold the mean of the nine others; 432 to 470 of 480 are asked for: "
-      f"{'met' if held_met else 'missed'}")
+      f"{judged(held_met)}")
 print(f"their median width is {100 * width:.2f}% of the loss; at most 1 is asked for: "
-      f"{'met' if width <= 0.01 else 'missed'}")
+      f"{judged(width <= 0.01)}")
 print(f"{n_decided} of {n} are decided, {n_right} of these right; 60 and 95% are asked for: "
-      f"{'met' if decided_met else 'missed'}")
-sys.exit(not (held_met and width <= 0.01 and decided_met))
+      f"{judged(decided_met)}")
+sys.exit(not (is_whole and held_met and width <= 0.01 and decided_met))
