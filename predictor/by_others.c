@@ -203,7 +203,8 @@ static tandem_status find_tables(tandem_by_others *of, const tandem_measured_fil
         next = find_table(at + 1);
         other_table table = {.text = at, .size = (size_t)(next - at), .set = -1};
         table_reading reading = {.of = of, .table = &table};
-        (void)read_table(&table, file->name, see_first_row, &reading, NULL);
+        if (read_table(&table, file->name, see_first_row, &reading, NULL) == TANDEM_NO_MEMORY)
+            return tandem_no_memory(error, "for measured times of %s", of->device.name);
         if (table.set < 0) continue;
         table.n_row = count_rows(&table);
         other_table *const more = tandem_grow(of->table, &of->room, of->n_table, sizeof *more, MAX_TABLES);

@@ -209,8 +209,11 @@ static void names_lead_to_recipes(void **state)
     assert_memory_equal(&before, &emulation, sizeof before);
     assert_int_equal(tandem_emulation_replace(&emulation, "nvfp", &error), TANDEM_UNKNOWN_NAME);
     assert_non_null(strstr(error.text, "Did you mean 'nvfp4'?"));
-    require_ok(tandem_emulation_replace(&emulation, "nvfp4_recipe,s4", &error), &error);
-    assert_int_equal(emulation.recipe, TANDEM_RECIPE_NONE); /* the last one counts */
+    assert_int_equal(tandem_emulation_replace(&emulation, "nvfp4_recipe,s4", &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "nvfp4_recipe and s4 both take the place of s8"));
+    assert_memory_equal(&before, &emulation, sizeof before);
+    require_ok(tandem_emulation_replace(&emulation, "s4", &error), &error);
+    assert_int_equal(emulation.recipe, TANDEM_RECIPE_NONE);
     assert_int_equal(emulation.format[TANDEM_S8], TANDEM_FORMAT_S4);
 }
 
