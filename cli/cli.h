@@ -35,6 +35,7 @@ typedef struct cli_options {
     /* for every command */
     const char *db;
     int json, quiet, details;
+    int recorded; /* study: runs nothing */
     /* workload */
     const char *model, *device, *cluster, *plan, *data;
     const char *set, *loss; /* joined to `model` when the command line is read */
@@ -44,7 +45,6 @@ typedef struct cli_options {
     int estimated_by; /* a cli_estimated_by */
     int64_t batch;
     uint64_t seed, data_seed, rounding_seed; /* the last two only where they are given */
-    int recorded;                            /* study: runs nothing */
     const char *emulate; /* number formats in the place of their dtypes; NULL: nothing is emulated */
     double error_scale;
     /* allocation */
@@ -82,14 +82,12 @@ typedef struct cli_options {
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, without_update,
-        from_description;
+        from_description, force, measure_loss;
     const char *precision, *pass, *list, *calibrate; /* predict */
     const char *import;                              /* profile: tables, instead of measuring */
     int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
-    int force;
-    double limit; /* compare: largest allowed error; < 0 = none */
-    int measure_loss;
-    double at_most; /* with it: extra samples; < 0 = nothing is asked */
+    double limit;                                    /* compare: largest allowed error; < 0 = none */
+    double at_most; /* with measure_loss: extra samples; < 0 = nothing is asked */
     /* output files */
     const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */

@@ -380,12 +380,19 @@ static answer *find_answer(tandem_by_others *of, int s, const float at[TANDEM_N_
     return of->known ? &of->known[(hash + (uint64_t)s) % N_ANSWER] : NULL;
 }
 
+static int is_same_place(const float *a, const float *b)
+{
+    int k = 0;
+    while (k < TANDEM_N_SHAPE && !(a[k] < b[k]) && !(a[k] > b[k])) k++;
+    return k == TANDEM_N_SHAPE;
+}
+
 /* A shape that was asked for lately is not computed again. */
 static double known_residual(tandem_by_others *of, int s, tandem_work_class class,
                              const float at[TANDEM_N_SHAPE])
 {
     answer *const known = find_answer(of, s, at);
-    if (known && known->set == s + 1 && memcmp(known->at, at, sizeof known->at) == 0) return known->residual;
+    if (known && known->set == s + 1 && is_same_place(known->at, at)) return known->residual;
     const double residual = residual_of_nearest(&of->set[s], class, at, 0);
     if (!known) return residual;
     *known = (answer){.set = s + 1, .residual = residual};

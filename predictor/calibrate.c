@@ -355,7 +355,7 @@ static double own_ns(tandem_kernel_time *time, const tandem_calibration *c, cons
 double tandem_calibrated_ns(tandem_kernel_time *out, const tandem_calibration *c, const tandem_work *work)
 {
     tandem_kernel_time time;
-    tandem_by_others_time others;
+    tandem_by_others_time others = {.n_row = 0};
     if (others_ns(&others, c, work, 0) > 0)
         time = others.time;
     else if (own_ns(&time, c, work, 0) < 0)
@@ -367,7 +367,7 @@ double tandem_calibrated_ns(tandem_kernel_time *out, const tandem_calibration *c
 double tandem_calibrated_timed_ns(const tandem_calibration *c, const tandem_work *work, int timed)
 {
     tandem_kernel_time time;
-    tandem_by_others_time others;
+    tandem_by_others_time others = {.n_row = 0};
     if (others_ns(&others, c, work, timed) > 0) return others.timed_ns;
     const double ns = own_ns(&time, c, work, timed);
     return ns < 0 ? ns

@@ -10,6 +10,7 @@
  * where e is a row's residual about what the others give (equation 5.12): a row of another kernel than its
  * neighbours' says little. Unlike a mean over rows (nearby.c), this follows trends, and rows beside one
  * another count as one. Far from all rows r falls to 0. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -98,6 +99,7 @@ double tandem_kriging_residual(const tandem_kriged *rows, int n, const tandem_kr
 {
     kriging_system s;
     double residual = 0;
+    assert(n >= 0 && n <= MOST);
     s.n = n;
     for (int i = 0; i < n; i++) {
         s.trust[i] = 1;

@@ -84,8 +84,8 @@ static void predict_costs(tandem_costs *costs, const tandem_step *step, int cont
                                : tandem_latency_of_kernels(latency, &at.key, &source->style, &form_group);
         if (ns < 0) continue;
         costs->spread[at.slot][contention] = (float)spread;
-        _Static_assert(TANDEM_N_SPREAD_GROUP * TANDEM_N_EVIDENCE <= SCHAR_MAX, "a group fits");
-        costs->form_group[at.slot][contention] = (signed char)form_group;
+        _Static_assert(TANDEM_N_SPREAD_GROUP * TANDEM_N_EVIDENCE <= SHRT_MAX, "a group fits");
+        costs->form_group[at.slot][contention] = (short)form_group;
         costs->variant_cost[at.slot].ns[contention] = ns;
         costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
     }

@@ -17,10 +17,10 @@ typedef struct tandem_variant_cost {
 /* Arrays are [n_task × TANDEM_MAX_VARIANT], with tandem_cost_slot as the index, and belong to an arena. */
 typedef struct tandem_costs {
     tandem_variant_cost *variant_cost; /* of a reduce: ns with idle ranks, and with ranks that compute */
-    unsigned char (*origin)[TANDEM_N_CONTENTION];   /* tandem_origin of each time */
-    float (*spread)[TANDEM_N_CONTENTION];           /* of predicted times; NULL = there are none */
-    signed char (*form_group)[TANDEM_N_CONTENTION]; /* tandem_calibration_form_group, else −1 */
-    float (*sigma)[TANDEM_N_CONTENTION];            /* of measured times: see monte_carlo.c */
+    unsigned char (*origin)[TANDEM_N_CONTENTION]; /* tandem_origin of each time */
+    float (*spread)[TANDEM_N_CONTENTION];         /* of predicted times; NULL = there are none */
+    short (*form_group)[TANDEM_N_CONTENTION];     /* tandem_calibration_form_group, else −1 */
+    float (*sigma)[TANDEM_N_CONTENTION];          /* of measured times: see monte_carlo.c */
     int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION],
         n_others[TANDEM_N_CONTENTION];
     tandem_kernel_style style; /* of predicted times */

@@ -159,9 +159,10 @@ tandem_status tandem_store_put_trial(tandem_store *store, const char *model, uin
             "pairs, diverged, extra, extra_low, extra_high, host, time_ns)"
             " VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
             "?13, ?14, ?15, ?16)"
-            " ON CONFLICT DO UPDATE SET pairs = excluded.pairs, diverged = excluded.diverged, extra = "
-            "excluded.extra, extra_low = excluded.extra_low, extra_high = excluded.extra_high, host = "
-            "excluded.host, time_ns = excluded.time_ns WHERE excluded.pairs >= trial.pairs",
+            " ON CONFLICT DO UPDATE SET plan = excluded.plan, pairs = excluded.pairs, diverged = "
+            "excluded.diverged, extra = excluded.extra, extra_low = excluded.extra_low, extra_high = "
+            "excluded.extra_high, host = excluded.host, time_ns = excluded.time_ns"
+            " WHERE excluded.pairs >= trial.pairs",
             "ssssssiiiiirrrii", hash, plan, trial->plan, training, trial->data, trial->base,
             trial->steps_before, trial->n_step, (int64_t)trial->is_emulated, (int64_t)trial->n_pair,
             (int64_t)trial->n_diverged, trial->extra, trial->extra_low, trial->extra_high, store->host,

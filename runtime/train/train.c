@@ -788,7 +788,7 @@ tandem_status tandem_train(tandem_train_result *result, const tandem_train_reque
     tandem_workload workload = {.loss_scale = 0};
     tandem_status status = check_train_request(request, error);
     if (status == TANDEM_OK) status = tandem_workload_open(&workload, &request->workload, error);
-    if (status == TANDEM_OK && request->place.rank == 0)
+    if (status == TANDEM_OK && request->place.n_rank > 0 && request->place.rank == 0)
         note_unused_formats(&request->listener, &workload, request->workload.emulate);
     if (status == TANDEM_OK)
         status = request->place.n_rank ? train_one_rank(result, &workload, request, error)

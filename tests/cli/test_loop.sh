@@ -313,14 +313,15 @@ run 0 advise "${cards[@]}" --batch auto --global-batch 64 --json &&
     [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ] && [ -n "$(field holds out)" ]
 report "advise for described cards: one net for both, the batch split in each case" $?
 
-# Nothing is measured of cards: a prediction with its sources, and no advice, in two digits.
+# The user has measured nothing of cards: a prediction with its sources, and no advice, in two digits.
 fastest='^advice         (Adding|Using) .* is predicted to be fastest\.'
 run 0 advise "${cards[@]}" --loss-scale dynamic --details &&
     grep -qE "$fastest .* has a predicted (goodput|rate) of [1-9][0-9.]?0* samples/s" out &&
     ! grep -qE '^advice +(Add|Do not|Use) |[1-9][0-9]*[.0]*[0-9]*[1-9][0-9]*[1-9] samples/s' out &&
-    sure='predicted within [0-9]+%' && grep -qE "^times +v100 $sure; t4 $sure \(in 80% of cases\)" out &&
-    grep -qE '^times on t4: 100% predicted \([0-9]+ tasks\), from the description alone$' out &&
-        grep -q '^times on v100: 100% predicted' out &&
+    sure='predicted within [0-9]+%' by='measured by others \([0-9]+ rows\)' &&
+    grep -qE "^times +v100 $sure, .*$by.*; t4 $sure, $by \(in 80% of cases\)" out &&
+    grep -qE "^times on t4: 100% predicted \([0-9]+ tasks\), $by\$" out &&
+    grep -qE "^times on v100: 100% predicted .*$by" out &&
     awk '$1 == "combined" || $1 == "current" || $1 == "new" {
             n++
             for (k = 1; k <= NF; k++)
@@ -337,6 +338,11 @@ run 0 advise "${cards[@]}" --loss-scale dynamic --details &&
     run 0 advise "${cards[@]}" --json && [ "$(field from_descriptions out)" = true ] &&
         [ "$(grep -c '"predicted": {' out)" -ge 4 ]
 report "advise for described cards says that it predicts, and from what" $?
+run 0 advise "${cards[@]}" --loss-scale dynamic --details --from-description &&
+    grep -qE "^times +v100 $sure, described; t4 $sure, described \(in 80% of cases\)" out &&
+    grep -qE '^times on t4: 100% predicted \([0-9]+ tasks\), from the description alone$' out &&
+    ! grep -q 'measured by others' out
+report "from descriptions alone, it says so" $?
 run 0 advise --model "$model" --batch 4 --cluster "$weakest" --add "$weakest" --json &&
     [ "$(field from_descriptions out)" = false ] &&
     [ "$(grep -c '"measured": {' out)" -ge 4 ] && [ "$(field loss_scale out | sort -u)" = null ]
