@@ -319,12 +319,13 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     if (status == TANDEM_OK) status = initialise_flat_weights(executor, error);
     if (status == TANDEM_OK) status = open_bucket_reducer(executor, error);
     if (status == TANDEM_OK) status = tandem_device_graphs_open(executor, error);
+    if (status == TANDEM_OK) bind_task_operands(executor);
+    if (status == TANDEM_OK && options->emulation)
+        status = tandem_executor_set_emulation(executor, options->emulation, error);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;
     }
-    bind_task_operands(executor);
-    if (options->emulation) status = tandem_executor_set_emulation(executor, options->emulation, error);
     *out = executor;
-    return status;
+    return TANDEM_OK;
 }
