@@ -396,6 +396,7 @@ static tandem_status predict_tried(tandem_planner *planner, const tandem_trial_r
                                    const tandem_estimate *estimate, tandem_error *error)
 {
     tandem_plan *plan = NULL;
+    tandem_error why = {0};
     tandem_plan_sensitivity of = {.n_largest = 0};
     const tandem_graph *graph = planner->problem.graph;
     if (!trial->plan || strcmp(trial->base, "fp32") != 0) return TANDEM_OK;
@@ -403,8 +404,8 @@ static tandem_status predict_tried(tandem_planner *planner, const tandem_trial_r
     for (int k = 0; k < planner->n_tried; k++)
         if (planner->tried[k].plan_hash == trial->plan_hash) return TANDEM_OK; /* the best one came before */
     tandem_status status =
-        tandem_plan_parse_of(&plan, graph, trial->plan, strlen(trial->plan), "the plan of a trial", error);
-    if (status == TANDEM_OK) status = tandem_plan_sensitivity_estimate(&of, estimate, plan, graph, error);
+        tandem_plan_parse_of(&plan, graph, trial->plan, strlen(trial->plan), "the plan of a trial", &why);
+    if (status == TANDEM_OK) status = tandem_plan_sensitivity_estimate(&of, estimate, plan, graph, &why);
     tandem_plan_close(plan);
     if (status == TANDEM_OK && of.n_largest > 0)
         planner->tried[planner->n_tried++] = (tandem_tried){.plan_hash = trial->plan_hash,
@@ -414,7 +415,7 @@ static tandem_status predict_tried(tandem_planner *planner, const tandem_trial_r
                                                                      .low = trial->extra_low,
                                                                      .high = trial->extra_high,
                                                                      .diverged = trial->n_diverged > 0}};
-    return status == TANDEM_NO_MEMORY ? status : TANDEM_OK;
+    return status == TANDEM_NO_MEMORY ? tandem_error_forward(status, &why, error) : TANDEM_OK;
 }
 
 tandem_status tandem_planner_tried(const tandem_tried **tried, int *n, tandem_planner *planner,

@@ -72,11 +72,21 @@ awk -F'\t' '
         n_harmful[$1] += harmful; n_cheap[$1] += cheap
         n_wrong[$1] += (harmful && !is_refused) || (cheap && is_refused)
         n_refused[$1] += harmful && is_refused; n_trusted[$1] += cheap && !is_refused
+        if ($9 != "-" && $10 > 0 && $14 == 0) { # measured by estimated, of what is surely above nothing
+            x = log($9 / ($4 / 100)); n_plan[$2]++; sum[$2] += x; square[$2] += x * x
+        }
     }
     END {
         for (use in n_wrong)
             printf "%s: %d of %d that diverge or need more than 100 %% are refused; %d of %d that need " \
                 "less than 5 %% are trusted\n", use, n_refused[use], n_harmful[use], n_trusted[use],
                 n_cheap[use]
+        for (model in n_plan) {
+            n_model++; n += n_plan[model]; between += (sum[model] / n_plan[model])^2
+            within += square[model] - sum[model]^2 / n_plan[model]
+        }
+        if (n > n_model)
+            printf "measured by estimated, in logarithms: %.2f over %d models, %.2f within them, " \
+                "of %d plans\n", sqrt(between / n_model), n_model, sqrt(within / (n - n_model)), n
         exit n_wrong["judged"] + n_wrong["fitted"] > 0
     }' "$rows"

@@ -111,10 +111,8 @@ static tandem_status find_bucket_casts(double *slowest, const tandem_cluster *cl
         else if ((double)(narrow_ns + widen_ns) > slowest[b])
             slowest[b] = (double)(narrow_ns + widen_ns);
     }
-    if (status != TANDEM_NO_MEMORY && latency)
-        status = tandem_calibration_check_others(tandem_latency_calibration(latency), error) == TANDEM_OK
-                     ? status
-                     : TANDEM_NO_MEMORY;
+    if (status == TANDEM_OK)
+        status = tandem_calibration_check_others(tandem_latency_calibration(latency), error);
     tandem_latency_close(latency);
     if (status == TANDEM_MISSING)
         return tandem_error_set(

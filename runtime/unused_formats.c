@@ -1,9 +1,6 @@
 /* unused_formats.c: formats of --emulate that change nothing. */
 #include "runtime/unused_formats.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "runtime/listener.h"
 #include "tandem/advanced/recipe.h"
 
@@ -25,22 +22,19 @@ static unsigned dtypes_of_class(const tandem_workload *workload, int c)
 void note_unused_formats(const tandem_listener *listener, const tandem_workload *workload,
                          const char *emulate)
 {
+    tandem_emulation emulation = tandem_emulation_make(0);
     unsigned found = 0;
+    if (!emulate || tandem_emulation_replace(&emulation, emulate, NULL) != TANDEM_OK) return;
     for (int c = 0; c < workload->cluster.n_class; c++) found |= dtypes_of_class(workload, c);
-    for (size_t n; emulate && *emulate; emulate += n + (emulate[n] == ',')) {
-        char name[32];
-        tandem_format format;
-        tandem_dtype dtype = TANDEM_S8; /* a recipe takes its place */
-        n = strcspn(emulate, ",");
-        (void)snprintf(name, sizeof name, "%.*s", (int)n, emulate);
-        if (tandem_format_find(&format, name, NULL) == TANDEM_OK)
-            dtype = tandem_format_get(format)->dtype;
-        else if (tandem_recipe_find(name) == TANDEM_RECIPE_NONE)
-            continue; /* which is refused elsewhere */
-        if (!(found >> dtype & 1))
-            runtime_note(listener,
-                         "warning: --emulate=%s changes nothing: it takes the place of %s, which no operator "
-                         "of the plan has",
-                         name, tandem_dtype_name(dtype));
+    for (int d = 0; d < TANDEM_N_COMPUTE_DTYPE; d++) {
+        const tandem_dtype dtype = (tandem_dtype)d;
+        if (emulation.format[d] == tandem_format_of_dtype(dtype) || found >> d & 1) continue;
+        runtime_note(listener,
+                     "warning: --emulate=%s changes nothing: it takes the place of %s, which no operator of "
+                     "the plan has",
+                     dtype == TANDEM_S8 && emulation.recipe != TANDEM_RECIPE_NONE
+                         ? tandem_recipe_get(emulation.recipe)->name
+                         : tandem_format_get(emulation.format[d])->name,
+                     tandem_dtype_name(dtype));
     }
 }

@@ -255,6 +255,19 @@ static void own_rows_go_before_those_of_others(void **state)
     tandem_calibration_close(without);
 }
 
+/* A row that is mostly launch and events. */
+static void a_row_that_says_nothing_displaces_none(void **state)
+{
+    const tandem_device t4 = device_of("t4");
+    const tandem_work tiny = product("linear", "fp16", 16, 16, 16),
+                      large = product("linear", "fp16", 2048, 2048, 2048);
+    tandem_calibration *const with = calibrated_by_own(&t4, &tiny);
+    tandem_error error = {0};
+    require_ok(tandem_calibration_add_others(with, &error), &error);
+    assert_true(tandem_calibration_others(with, &large, 0) > 50);
+    tandem_calibration_close(with);
+}
+
 /* A step says what its times rest on, and its interval is narrower for it. */
 static void a_step_says_whose_rows_it_rests_on(void **state)
 {
@@ -318,6 +331,7 @@ int main(void)
                                        cmocka_unit_test(a_task_follows_rows_near_to_it),
                                        cmocka_unit_test(events_end_in_no_prediction),
                                        cmocka_unit_test(own_rows_go_before_those_of_others),
+                                       cmocka_unit_test(a_row_that_says_nothing_displaces_none),
                                        cmocka_unit_test(a_step_says_whose_rows_it_rests_on),
                                        cmocka_unit_test(rows_of_another_kernel_calibrate_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ static void intervals_hold_other_plans(void **state)
         int n_inside = 0, above = 0;
         for (int m = 0; m < MODELS; m++) {
             tandem_tried_plan tried[6];
-            const double factor = exp(gsl_ran_gaussian(rng, 1.2));
+            const double factor = exp(gsl_ran_gaussian(rng, 1.5));
             for (int k = 0; k < n_tried[t]; k++) {
                 const double predicted = 0.1 * exp(gsl_ran_gaussian(rng, 1)),
                              needs = predicted * factor * exp(gsl_ran_gaussian(rng, 0.35)),
