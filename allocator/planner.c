@@ -36,7 +36,7 @@ static tandem_sensitivity_step sensitivity_step_of(const tandem_planner *planner
 }
 
 /* In the unit of the method, from `estimate`, or where that is NULL from the store: the same for classes with
- * the same AMP dtype and batch. loaded[class] has n_op × TANDEM_N_PRECISION numbers. */
+ * the same AMP dtype, precisions and batch. loaded[class] has n_op × TANDEM_N_PRECISION numbers. */
 static tandem_status load_method_values(double *loaded, const tandem_planner *planner, tandem_store *store,
                                         const char *data, const tandem_estimate *estimate,
                                         tandem_error *error)
@@ -47,19 +47,23 @@ static tandem_status load_method_values(double *loaded, const tandem_planner *pl
     tandem_status status = TANDEM_OK;
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) {
         const tandem_dtype amp_dtype = cluster->classes[c].device.amp_dtype;
+        const unsigned precisions = cluster->classes[c].device.precisions;
         int same = 0;
         while (same < c &&
                (cluster->classes[same].device.amp_dtype != amp_dtype ||
+                cluster->classes[same].device.precisions != precisions ||
                 tandem_planner_graph(planner, same)->batch != tandem_planner_graph(planner, c)->batch))
             same++;
         if (same < c)
             memcpy(loaded + (size_t)c * n, loaded + (size_t)same * n, n * sizeof *loaded);
         else if (estimate)
-            status = planner->method->compute_estimated(
-                loaded + (size_t)c * n, tandem_planner_graph(planner, c), estimate, &step, amp_dtype, error);
+            status =
+                planner->method->compute_estimated(loaded + (size_t)c * n, tandem_planner_graph(planner, c),
+                                                   estimate, &step, amp_dtype, precisions, error);
         else
-            status = tandem_sensitivity_load(loaded + (size_t)c * n, store, tandem_planner_graph(planner, c),
-                                             planner->method->name, data, &step, amp_dtype, error);
+            status =
+                tandem_sensitivity_load(loaded + (size_t)c * n, store, tandem_planner_graph(planner, c),
+                                        planner->method->name, data, &step, amp_dtype, precisions, error);
     }
     return status;
 }

@@ -10,6 +10,27 @@
 #include "tandem/advanced/step.h"
 #include "tandem/workload.h"
 
+/* Says how many products have another precision than the one that their class was given. */
+static void count_lacking(tandem_workload *workload, int c, tandem_precision asked)
+{
+    const tandem_graph *graph = workload->graph[c];
+    const tandem_precision *has = workload->plan->assignment.precision[c];
+    int n = 0, n_lacking = 0;
+    tandem_precision instead = asked;
+    for (int i = 0; i < graph->n_op; i++) {
+        if (!tandem_op_is_adjustable(&graph->op[i]) || graph->op[i].kind == TANDEM_OP_EMBEDDING) continue;
+        n++;
+        if (has[i] == asked) continue;
+        n_lacking++;
+        instead = has[i];
+    }
+    if (n_lacking && !workload->lacking[0])
+        (void)snprintf(workload->lacking, sizeof workload->lacking,
+                       "%d of %d products of %.40s lack %s, and have %s", n_lacking, n,
+                       workload->cluster.classes[c].device.name, tandem_precision_get(asked)->name,
+                       tandem_precision_get(instead)->name);
+}
+
 static tandem_status set_class_uniform(tandem_workload *workload, int c, const char *word, uint64_t seed,
                                        tandem_error *error)
 {
@@ -17,9 +38,11 @@ static tandem_status set_class_uniform(tandem_workload *workload, int c, const c
     if (strcmp(word, "random") == 0)
         return tandem_plan_random(workload->plan, workload->graph[c], c,
                                   workload->cluster.classes[c].device.precisions, seed, error);
-    const tandem_status status = tandem_precision_find(&precision, word, error);
-    return status == TANDEM_OK ? tandem_plan_uniform(workload->plan, workload->graph[c], c, precision, error)
-                               : status;
+    tandem_status status = tandem_precision_find(&precision, word, error);
+    if (status == TANDEM_OK)
+        status = tandem_plan_uniform(workload->plan, workload->graph[c], c, precision, error);
+    if (status == TANDEM_OK) count_lacking(workload, c, precision);
+    return status;
 }
 
 static tandem_status set_uniform_plan(tandem_workload *workload, const char *uniform, uint64_t seed,

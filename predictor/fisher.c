@@ -13,10 +13,11 @@
  *    they round to 0:
  *        v = min(mean square, c_b·mean square + s²/12),
  *    because rounding moves no number by more than itself. E4M3 (l = −6) and E5M2 (l = −14) have z = 448/amax
- *    and 57344/amax, like int8. f16 (l = −14) has z = 1; its gradients have the loss scale, taken as the
- *    largest power of two with which no gradient exceeds 65504, where dynamic scaling settles (Micikevicius
- *    et al., "Mixed Precision Training", ICLR 2018). Amax are those of the statistics. An operand in f16
- *    beyond 65504 would be infinite; its v is amax², the worst that noise can do. bf16 and tf32 have the
+ *    and 57344/amax, like int8. mxfp8 and nvfp4 (1 bit of mantissa, l = 0) count as if the tensor were one
+ *    block. f16 (l = −14) has z = 1; its gradients have the loss scale, taken as the largest power of two
+ *    with which no gradient exceeds 65504, where dynamic scaling settles (Micikevicius et al., "Mixed
+ *    Precision Training", ICLR 2018). Amax are those of the statistics. An operand in f16 beyond 65504 would be
+ *    infinite; its v is amax², the worst that noise can do. bf16 and tf32 have the
  *    exponents of f32: s = 0. v_x, v_w, v_g below are such variances per element. They are taken as equal for
  *    all elements of a tensor, and as independent. (Rounding never changes zeros: v_x is too large for the
  *    output of a relu.)
@@ -127,8 +128,9 @@ static double rounding_variance(tandem_dtype type, operand source)
     const tandem_format_row *format = format_of(type);
     if (!format) return 0;
     const double largest = tandem_format_largest(format);
-    const double scale =
-        format->scale == TANDEM_FORMAT_SCALE_TENSOR ? ratio_or_zero(largest, source.magnitude) : source.scale;
+    const int is_scaled =
+        format->scale != TANDEM_FORMAT_SCALE_NONE && format->scale != TANDEM_FORMAT_SCALE_LOSS;
+    const double scale = is_scaled ? ratio_or_zero(largest, source.magnitude) : source.scale;
     if (format->kind == TANDEM_FORMAT_KIND_INTEGER) {
         const double step = ratio_or_zero(1, scale);
         return step * step / (format->rounding == TANDEM_ROUNDING_STOCHASTIC ? 6 : 12);

@@ -118,15 +118,16 @@ static int reach_constant(tandem_dtype type)
                                                                 : TANDEM_CONSTANT_REACH_8;
 }
 
-/* pJ in a process of 7 nm. tf32 moves twice the bits of f16; one-byte types half. Without tensor cores, f16
- * multiplies where f32 does, and a dot product of four bytes is one f32 operation. */
+/* pJ in a process of 7 nm. tf32 moves twice the bits of f16; one-byte types half, nvfp4 a quarter. Without
+ * tensor cores, f16 multiplies where f32 does, and a dot product of four bytes is one f32 operation. */
 static double flop_energy(const tandem_gpu_spec *spec, tandem_dtype type, const double *c)
 {
     const double f32 = c[TANDEM_CONSTANT_ENERGY_32], f16 = c[TANDEM_CONSTANT_ENERGY_16];
-    const int has_tensor_cores = spec->flops_per_s[TANDEM_F16] > 2 * spec->flops_per_s[TANDEM_F32];
+    const int has_tensor_cores = spec->generation >= 70;
     if (type == TANDEM_F32) return f32;
     if (type == TANDEM_TF32) return 2 * f16;
     if (tandem_dtype_bytes(type) == 2) return has_tensor_cores ? f16 : f32;
+    if (type == TANDEM_NVFP4) return f16 / 4;
     return has_tensor_cores && spec->generation >= 75 ? f16 / 2 : f32 / 4;
 }
 

@@ -90,12 +90,12 @@ static tandem_status compute_from_statistics(double *computed, const tandem_sens
 static tandem_status compute_from_estimate(double *computed, const tandem_sensitivity_method *method,
                                            tandem_store *store, const tandem_graph *graph, const char *data,
                                            const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
-                                           tandem_error *error)
+                                           unsigned precisions, tandem_error *error)
 {
     tandem_estimate estimate = {0};
     tandem_status status = tandem_store_load_estimate(&estimate, store, graph, data, error);
     if (status == TANDEM_OK)
-        status = method->compute_estimated(computed, graph, &estimate, step, amp_dtype, error);
+        status = method->compute_estimated(computed, graph, &estimate, step, amp_dtype, precisions, error);
     tandem_estimate_close(&estimate);
     return status;
 }
@@ -103,7 +103,7 @@ static tandem_status compute_from_estimate(double *computed, const tandem_sensit
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
                                       const char *method, const char *data,
                                       const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
-                                      tandem_error *error)
+                                      unsigned precisions, tandem_error *error)
 {
     const tandem_sensitivity_method *found;
     tandem_status status = tandem_sensitivity_find(&found, method, error);
@@ -116,7 +116,8 @@ tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, 
     if (found->compute)
         status = compute_from_statistics(computed, found, store, graph, data, step, amp_dtype, error);
     else
-        status = compute_from_estimate(computed, found, store, graph, data, step, amp_dtype, error);
+        status =
+            compute_from_estimate(computed, found, store, graph, data, step, amp_dtype, precisions, error);
     if (status == TANDEM_OK) status = check_sensitivities(computed, graph, error);
     if (status == TANDEM_OK)
         memcpy(sensitivity, computed, (size_t)graph->n_op * TANDEM_N_PRECISION * sizeof *computed);

@@ -354,7 +354,7 @@ tandem_status tandem_estimate_compare(tandem_sensitivity_difference *difference,
 /* In percent, one operator at a time, clipped at 0: a plan's sensitivity is at most their sum. */
 static tandem_status sampled_compute(double *sensitivity, const tandem_graph *graph,
                                      const tandem_estimate *estimate, const tandem_sensitivity_step *step,
-                                     tandem_dtype amp_dtype, tandem_error *error)
+                                     tandem_dtype amp_dtype, unsigned precisions, tandem_error *error)
 {
     const size_t n_cell = (size_t)graph->n_op * TANDEM_N_PRECISION * TANDEM_N_AMP_DTYPE;
     double *const share = calloc(2 * (n_cell + 1), sizeof *share), *const micro_batch =
@@ -372,6 +372,7 @@ static tandem_status sampled_compute(double *sensitivity, const tandem_graph *gr
             !(tandem_op_row_get(graph->op[op].kind)->precisions & 1u << precision))
             continue;
         const int cell = tandem_estimate_cell(op, precision, amp_dtype);
+        if (!estimate->is_estimated[cell] && !(precisions >> precision & 1)) continue;
         if (!estimate->is_estimated[cell])
             status = tandem_error_set(
                 error, TANDEM_MISSING,

@@ -48,7 +48,12 @@ static double elements_of_dimensions(const char *text)
 
 /* --- Products ------------------------------------------------------------------------------------------- */
 
-static double dtype_size(tandem_dtype dtype) { return (double)tandem_dtype_bytes(dtype); }
+/* Of an element, with its share of a block's scale. */
+static double dtype_size(tandem_dtype dtype)
+{
+    enum { WHOLE_BLOCKS = 1024 };
+    return (double)tandem_dtype_size(dtype, WHOLE_BLOCKS) / WHOLE_BLOCKS;
+}
 
 /* x (m, k) and w (k, n), y (m, n): elements of all products. Forward x·w → y, dgrad y·wᵀ → x, wgrad xᵀ·y → w.
  */
@@ -393,14 +398,17 @@ tandem_task_sizes tandem_task_sizes_of(const char *signature)
 
 /* --- Any key -------------------------------------------------------------------------------------------- */
 
-/* A cast to one byte whose range is not known reads the tensor twice, first for the largest magnitude. A
- * transposed copy is as large as the other one. */
+/* A cast to one byte whose range is not known reads the tensor twice, first for the largest magnitude; mxfp8
+ * has no scale of the tensor. A transposed copy is as large as the other one, and types in blocks have two:
+ * products sum along two dimensions, so Transformer Engine writes both at once. */
 static void cast_work(tandem_work *work, const tandem_cost_key *key)
 {
-    const int n_read = tandem_dtype_bytes(key->to) == 1 && key->range_source == TANDEM_RANGE_FOUND ? 2 : 1;
+    const int finds_range = tandem_dtype_bytes(key->to) == 1 && key->to != TANDEM_MXFP8 &&
+                            key->range_source == TANDEM_RANGE_FOUND,
+              has_copy = key->transposed_copy || tandem_dtype_is_in_blocks(key->to);
     work->kind = "cast";
     work->bytes = (double)key->elements *
-                  (n_read * dtype_size(key->from) + (1 + key->transposed_copy) * dtype_size(key->to));
+                  ((1 + finds_range) * dtype_size(key->from) + (1 + has_copy) * dtype_size(key->to));
 }
 
 /* Rows that a forward pass reads more than once. */

@@ -63,7 +63,7 @@ tandem_costs tandem_costs_without_norm(const tandem_costs *costs, const tandem_s
 typedef struct tandem_missing_cost {
     int task, variant;
     size_t slot; /* in the arrays of tandem_costs */
-    unsigned rest;
+    uint64_t rest;
     tandem_cost_key key;
 } tandem_missing_cost;
 int tandem_costs_next_missing(tandem_missing_cost *at, const tandem_costs *costs, const tandem_step *step,

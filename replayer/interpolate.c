@@ -21,7 +21,7 @@ int tandem_costs_next_missing(tandem_missing_cost *at, const tandem_costs *costs
             if (step->task[at->task].kind != TANDEM_TASK_REDUCE)
                 at->rest = tandem_step_variants(step, at->task, device->precisions);
         }
-        at->variant = __builtin_ctz(at->rest);
+        at->variant = __builtin_ctzll(at->rest);
         at->rest &= at->rest - 1;
         at->slot = tandem_cost_slot(costs, at->task, at->variant);
         if (costs->variant_cost[at->slot].ns[contention] < 0 &&

@@ -142,7 +142,7 @@ static void set_pair_times(tandem_replayer *replayer, const plans_pair *pair)
         const tandem_device *device = &pair->cluster.classes[c].device;
         for (int t = 0; t < step->n_task; t++) {
             const int is_reduce = step->task[t].kind == TANDEM_TASK_REDUCE;
-            const unsigned variants = is_reduce ? 1 : tandem_step_variants(step, t, device->precisions);
+            const uint64_t variants = is_reduce ? 1 : tandem_step_variants(step, t, device->precisions);
             for (int v = 0; v < TANDEM_MAX_VARIANT; v++) {
                 if (!(variants >> v & 1)) continue;
                 const int64_t ps = is_reduce ? 0 : product_ps(step, t, v, device);

@@ -1,4 +1,4 @@
-/* unused_formats.c: formats of --emulate that change nothing. */
+/* unused_formats.c: formats of --emulate that change nothing, and precisions that products lack. */
 #include "runtime/unused_formats.h"
 
 #include "runtime/listener.h"
@@ -24,6 +24,7 @@ void note_unused_formats(const tandem_listener *listener, const tandem_workload 
 {
     tandem_emulation emulation = tandem_emulation_make(0);
     unsigned found = 0;
+    if (workload->lacking[0]) runtime_note(listener, "%s", workload->lacking);
     if (!emulate || tandem_emulation_replace(&emulation, emulate, NULL) != TANDEM_OK) return;
     for (int c = 0; c < workload->cluster.n_class; c++) found |= dtypes_of_class(workload, c);
     for (int d = 0; d < TANDEM_N_COMPUTE_DTYPE; d++) {

@@ -14,12 +14,17 @@ static int64_t search_sensitivity_of(const tandem_search *search, int op, tandem
     return tandem_op_sensitivity(search->problem, search->c, op, precision);
 }
 
+static int are_as_wide(tandem_dtype a, tandem_dtype b)
+{
+    enum { WHOLE_BLOCKS = 1024 };
+    return tandem_dtype_size(a, WHOLE_BLOCKS) == tandem_dtype_size(b, WHOLE_BLOCKS);
+}
+
 /* Whether both read, write and keep as many bytes. */
 static int have_equal_bytes(const tandem_precision_row *a, const tandem_precision_row *b)
 {
-    return tandem_dtype_bytes(a->forward) == tandem_dtype_bytes(b->forward) &&
-           tandem_dtype_bytes(a->output) == tandem_dtype_bytes(b->output) && a->dgrad != TANDEM_AMP &&
-           b->dgrad != TANDEM_AMP && tandem_dtype_bytes(a->dgrad) == tandem_dtype_bytes(b->dgrad);
+    return are_as_wide(a->forward, b->forward) && are_as_wide(a->output, b->output) &&
+           a->dgrad != TANDEM_AMP && b->dgrad != TANDEM_AMP && are_as_wide(a->dgrad, b->dgrad);
 }
 
 /* Whether precision p of the operator has no less sensitivity than q and no product of it is faster,

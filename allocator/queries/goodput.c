@@ -18,6 +18,12 @@ static int is_all_fp32(const tandem_plan *plan)
     return 1;
 }
 
+static int scales_tensor(tandem_precision precision)
+{
+    const tandem_dtype saved = tandem_precision_get(precision)->saved;
+    return tandem_dtype_bytes(saved) == 1 && !tandem_dtype_is_in_blocks(saved);
+}
+
 /* Whether the plan scales tensors by their largest number, and the estimate does not say how noise grows
  * with that at another batch. */
 static int has_unconverted_ranges(const tandem_estimate *estimate, const tandem_plan *plan)
@@ -26,8 +32,7 @@ static int has_unconverted_ranges(const tandem_estimate *estimate, const tandem_
     for (int c = 0; c < plan->cluster.n_class; c++)
         for (int op = 0; op < plan->assignment.n_op && plan->cluster.classes[c].batch != estimate->batch;
              op++)
-            if (tandem_dtype_bytes(tandem_precision_get(plan->assignment.precision[c][op])->saved) == 1)
-                return 1;
+            if (scales_tensor(plan->assignment.precision[c][op])) return 1;
     return 0;
 }
 
@@ -67,7 +72,8 @@ static void set_fp32_sensitivity(tandem_goodput *g, double exchange, const tande
     g->is_fp32 = exchange == 0;
 }
 
-/* Errors of one kind: of casts to 8-bit integers, to 8-bit floats, or to wider numbers. */
+/* Errors of one kind: of casts to 8-bit integers, to 8-bit floats, to each type in blocks, or to wider
+ * numbers. */
 static tandem_dtype error_kind(tandem_precision precision)
 {
     const tandem_dtype saved = tandem_precision_get(precision)->saved;

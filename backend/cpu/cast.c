@@ -78,11 +78,11 @@ static tandem_status cpu_cast_emulated_range(float *range, const tandem_kernel *
     return status;
 }
 
-/* TANDEM_N_FORMAT: nothing is rounded, as to f32, and to s8 where a recipe leaves that to products. */
+/* TANDEM_N_FORMAT: nothing is rounded, as to f32, and where a recipe leaves that to products. */
 static tandem_format cpu_cast_format(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const tandem_dtype to = kernel->task.to;
-    const int is_left = to == TANDEM_S8 && call->emulation->recipe != TANDEM_RECIPE_NONE;
+    const int is_left = tandem_recipe_of(to, call->emulation->recipe) != TANDEM_RECIPE_NONE;
     return to == TANDEM_F32 || is_left ? TANDEM_N_FORMAT : call->emulation->format[to];
 }
 

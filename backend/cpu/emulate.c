@@ -49,8 +49,8 @@ static rounded_array array_of_operand(const tandem_step *step, int id, tandem_dt
     return (rounded_array){.rows = parameter->elements / columns, .columns = columns, .to = to};
 }
 
-/* To which dtype a product rounds its operands, as whole tensors; F32: to none. Under a recipe, casts to s8
- * leave that to it. */
+/* To which dtype a product rounds its operands, as whole tensors; F32: to none. Under a recipe, casts leave
+ * that to it. */
 static tandem_dtype rounded_operand_dtype(const tandem_step *step, const tandem_task *task)
 {
     const int is_product = (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
@@ -58,10 +58,11 @@ static tandem_dtype rounded_operand_dtype(const tandem_step *step, const tandem_
                            tandem_op_is_adjustable(&step->graph->op[task->op]);
     if (!is_product) return TANDEM_F32;
     if (tandem_precision_product_dtype(task->precision, task->from) == TANDEM_TF32) return TANDEM_TF32;
-    if (!step->options.recipe || task->from != TANDEM_S8) return TANDEM_F32;
-    switch (tandem_recipe_rule_of((tandem_recipe)step->options.recipe, step->graph, task->op)) {
+    const tandem_recipe recipe = tandem_recipe_of(task->from, (tandem_recipe)step->options.recipe);
+    if (recipe == TANDEM_RECIPE_NONE) return TANDEM_F32;
+    switch (tandem_recipe_rule_of(recipe, step->graph, task->op)) {
     case TANDEM_RECIPE_KEEPS: return TANDEM_BF16;
-    case TANDEM_RECIPE_LACKS: return TANDEM_S8;
+    case TANDEM_RECIPE_LACKS: return task->from;
     default: return TANDEM_F32;
     }
 }
@@ -134,7 +135,8 @@ tandem_status cpu_emulate_kernel(tandem_kernel *kernel, const tandem_step *step,
     find_rounded_arrays(emulated, step, task);
     uint64_t end = kernel->workspace_bytes, of_recipe = 0;
     if (cpu_recipe_rounds(step, task)) {
-        const tandem_status status = cpu_recipe_open(&emulated->recipe, &of_recipe, kernel, error);
+        const tandem_status status =
+            cpu_recipe_open(&emulated->recipe, &of_recipe, kernel, step, task, error);
         if (status != TANDEM_OK) {
             free(emulated);
             return status;

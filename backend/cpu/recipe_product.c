@@ -1,7 +1,7 @@
 /* recipe_product.c: a product of linear or matmul whose operands a recipe rounds.
  *
  * Both operands are copied into the workspace with the summed dimension last, in lines of whole blocks, and
- * rounded there. So every product is C = A·Bᵀ of f32 matrices, over a sum that is a multiple of 16. */
+ * rounded there. So every product is C = A·Bᵀ of f32 matrices, over a sum that is a multiple of the block. */
 #include "backend/cpu/recipe_product.h"
 
 #include <stdlib.h>
@@ -21,6 +21,7 @@ typedef struct operand_copy {
 struct cpu_recipe_product {
     cpu_product product; /* its workspace comes first */
     tandem_recipe_product kind;
+    tandem_dtype from;    /* of the operands, which decides the recipe of a call */
     operand_copy copy[2]; /* of operands 0 and 1 of the task */
     uint64_t scratch_offset;
 };
@@ -28,10 +29,10 @@ struct cpu_recipe_product {
 int cpu_recipe_rounds(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
-    const tandem_recipe recipe = (tandem_recipe)step->options.recipe;
+    const tandem_recipe recipe = tandem_recipe_of(task->from, (tandem_recipe)step->options.recipe);
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
                         task->kind == TANDEM_TASK_WGRAD;
-    return recipe != TANDEM_RECIPE_NONE && is_pass && task->from == TANDEM_S8 &&
+    return recipe != TANDEM_RECIPE_NONE && is_pass &&
            tandem_recipe_rule_of(recipe, step->graph, task->op) == TANDEM_RECIPE_ROUNDS;
 }
 
@@ -48,7 +49,7 @@ static tandem_recipe_product product_of_task(const tandem_task *task)
 
 /* The matrices of y = x·w, as in op/linear.c: x (m, k), w (k, n) or, transposed, (n, k), y (m, n). */
 static void find_recipe_shapes(cpu_recipe_product *recipe, cpu_product_spec *spec,
-                               const tandem_kernel *kernel)
+                               const tandem_kernel *kernel, tandem_format format)
 {
     const tandem_shape *x = cpu_input_shape(kernel, 0);
     const int is_linear = kernel->op->kind == TANDEM_OP_LINEAR, transposed = kernel->op->transpose_b;
@@ -68,22 +69,24 @@ static void find_recipe_shapes(cpu_recipe_product *recipe, cpu_product_spec *spe
     recipe->kind = product_of_task(&kernel->task);
     if (recipe->kind == TANDEM_RECIPE_FORWARD) {
         of[1].sums_rows = !transposed;
-        spec->m = m, spec->n = n, spec->k = tandem_recipe_padded(k);
+        spec->m = m, spec->n = n, spec->k = tandem_recipe_padded(k, format);
     } else if (recipe->kind == TANDEM_RECIPE_DGRAD) {
         of[0] = of_y;
         of[1].sums_rows = transposed;
-        spec->m = m, spec->n = k, spec->k = tandem_recipe_padded(n);
+        spec->m = m, spec->n = k, spec->k = tandem_recipe_padded(n, format);
     } else {
         of[1] = of_y;
         of[0].sums_rows = of[1].sums_rows = 1;
         spec->swap_operands = transposed; /* gᵀ·x */
-        spec->m = transposed ? n : k, spec->n = transposed ? k : n, spec->k = tandem_recipe_padded(m);
+        spec->m = transposed ? n : k, spec->n = transposed ? k : n, spec->k = tandem_recipe_padded(m, format);
     }
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < 2; r++) {
+        of[r].operand.format = format;
         recipe->copy[r] =
             (operand_copy){.shape = of[r],
                            .is_weight = is_linear && r == 1 && recipe->kind != TANDEM_RECIPE_WGRAD,
                            .purpose = (uint32_t)TANDEM_RNG_RECIPE + 2 * (uint32_t)recipe->kind + (uint32_t)r};
+    }
 }
 
 /* Scratch holds squares of every weight: whether a recipe has them changes no memory. */
@@ -106,12 +109,17 @@ static uint64_t place_recipe_copies(cpu_recipe_product *recipe)
 }
 
 tandem_status cpu_recipe_open(cpu_recipe_product **out, uint64_t *workspace_bytes,
-                              const tandem_kernel *kernel, tandem_error *error)
+                              const tandem_kernel *kernel, const tandem_step *step, int task,
+                              tandem_error *error)
 {
     cpu_product_spec spec;
+    const tandem_dtype from = step->task[task].from;
+    const tandem_recipe_row *row =
+        tandem_recipe_get(tandem_recipe_of(from, (tandem_recipe)step->options.recipe));
     cpu_recipe_product *recipe = calloc(1, sizeof *recipe);
     if (!recipe) return cpu_kernel_no_memory(kernel, error);
-    find_recipe_shapes(recipe, &spec, kernel);
+    recipe->from = from;
+    find_recipe_shapes(recipe, &spec, kernel, row->operand[TANDEM_RECIPE_FORWARD][0].format);
     const tandem_status status = cpu_product_open(&recipe->product, kernel, &spec, error);
     if (status != TANDEM_OK) {
         free(recipe);
@@ -137,7 +145,8 @@ static tandem_status round_operand_copy(const cpu_recipe_product *recipe, int r,
     const operand_copy *copy = &recipe->copy[r];
     const uint32_t rank = call->rng.stream[2] >> 8 << 8;
     tandem_recipe_cast cast = copy->shape;
-    cast.operand = tandem_recipe_get(call->emulation->recipe)->operand[recipe->kind][r];
+    cast.operand =
+        tandem_recipe_get(tandem_recipe_of(recipe->from, call->emulation->recipe))->operand[recipe->kind][r];
     cast.operand.is_square = cast.operand.is_square && copy->is_weight;
     cast.x = call->in[r];
     cast.error_scale = call->error_scale;

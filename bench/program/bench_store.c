@@ -55,11 +55,11 @@ static tandem_status fill_class_costs(const store_filler *m, int c, tandem_error
     tandem_status status = tandem_device_open_step(&step, &m->cluster->classes[c].device, m->graph[c],
                                                    m->bucket_bytes, NULL, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
-        for (unsigned variants = tandem_step_variants(step, t, m->cluster->classes[c].device.precisions);
+        for (uint64_t variants = tandem_step_variants(step, t, m->cluster->classes[c].device.precisions);
              variants && status == TANDEM_OK; variants &= variants - 1) {
             tandem_cost_key key;
             if (step->task[t].kind == TANDEM_TASK_REDUCE ||
-                !tandem_step_cost_key(step, t, __builtin_ctz(variants), &key))
+                !tandem_step_cost_key(step, t, __builtin_ctzll(variants), &key))
                 continue;
             status = put_synthetic_cost(m, c, &key, error);
         }

@@ -487,6 +487,7 @@ static int run_replay(const cli_options *options)
         !(options->uniform && strstr(options->uniform, "random")))
         return cli_fail_with(TANDEM_USAGE, "--seed needs --simulations N or --uniform random");
     tandem_status status = cli_workload_open(&workload, options, &error);
+    if (status == TANDEM_OK && workload.lacking[0]) cli_note(options, "%s", workload.lacking);
     if (status == TANDEM_OK && options->zero &&
         tandem_plan_needs_loss_scale(workload.plan, workload.graph[0]))
         cli_note(options,

@@ -67,6 +67,8 @@ const tandem_format_row *tandem_format_get(tandem_format format)
 
 tandem_format tandem_format_of_dtype(tandem_dtype dtype)
 {
+    if (dtype == TANDEM_MXFP8) return TANDEM_FORMAT_MXFP8_E4M3;
+    if (dtype == TANDEM_NVFP4) return TANDEM_FORMAT_NVFP4;
     int f = 0;
     while (f < TANDEM_N_FORMAT && formats[f].dtype != dtype) f++;
     return (tandem_format)f;

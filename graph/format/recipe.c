@@ -1,6 +1,6 @@
 /* recipe.c: the table of recipe.def, and how a recipe copies, transforms and rounds an operand.
  *
- * A copy has the summed dimension last, in lines that are padded with zeros to whole blocks. So blocks of 16
+ * A copy has the summed dimension last, in lines that are padded with zeros to whole blocks. So blocks of
  * consecutive numbers of the whole copy (format.c) lie along the sum and within a line, as tensor cores have
  * them. Blocks of 16 × 16 are gathered one after the other, and rounded as blocks of 256 numbers. */
 #include "tandem/advanced/recipe.h"
@@ -65,6 +65,16 @@ tandem_recipe tandem_recipe_find(const char *name)
                                                 sizeof recipes[0], NULL));
 }
 
+tandem_recipe tandem_recipe_of(tandem_dtype dtype, tandem_recipe of_s8)
+{
+    switch (dtype) {
+    case TANDEM_S8: return of_s8;
+    case TANDEM_MXFP8: return TANDEM_RECIPE_MXFP8_ALL;
+    case TANDEM_NVFP4: return TANDEM_RECIPE_NVFP4_ALL;
+    default: return TANDEM_RECIPE_NONE;
+    }
+}
+
 int tandem_recipe_draws_weights(tandem_recipe recipe)
 {
     if (recipe == TANDEM_RECIPE_NONE) return 0;
@@ -93,19 +103,24 @@ tandem_recipe_rule tandem_recipe_rule_of(tandem_recipe recipe, const tandem_grap
 
 /* --- Copies --------------------------------------------------------------------------------------------- */
 
-int64_t tandem_recipe_padded(int64_t n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }
+static int64_t whole_blocks(int64_t n, int64_t block) { return (n + block - 1) / block * block; }
+
+int64_t tandem_recipe_padded(int64_t n, tandem_format format)
+{
+    return whole_blocks(n, tandem_format_get(format)->block);
+}
 
 int64_t tandem_recipe_copied(const tandem_recipe_cast *cast)
 {
     const int64_t lines = cast->sums_rows ? cast->columns : cast->rows,
                   sum = cast->sums_rows ? cast->rows : cast->columns;
-    return cast->batch * lines * tandem_recipe_padded(sum);
+    return cast->batch * lines * tandem_recipe_padded(sum, cast->operand.format);
 }
 
 int64_t tandem_recipe_scratch(const tandem_recipe_cast *cast)
 {
     return cast->operand.is_square
-               ? cast->batch * tandem_recipe_padded(cast->rows) * tandem_recipe_padded(cast->columns)
+               ? cast->batch * whole_blocks(cast->rows, BLOCK) * whole_blocks(cast->columns, BLOCK)
                : 0;
 }
 
@@ -179,8 +194,8 @@ static void gather_squares(float *out, const float *x, int64_t rows, int64_t col
 /* From blocks into lines. */
 static void spread_squares(float *out, const float *square, const tandem_recipe_cast *cast)
 {
-    const int64_t padded_rows = tandem_recipe_padded(cast->rows),
-                  padded_columns = tandem_recipe_padded(cast->columns);
+    const int64_t padded_rows = whole_blocks(cast->rows, BLOCK),
+                  padded_columns = whole_blocks(cast->columns, BLOCK);
     for (int64_t r = 0; r < padded_rows; r++)
         for (int64_t c = 0; c < padded_columns; c++) {
             const int64_t block = r / BLOCK * (padded_columns / BLOCK) + c / BLOCK;
@@ -215,6 +230,6 @@ static tandem_status round_squares(float *out, float *scratch, const tandem_reci
 tandem_status tandem_recipe_round(float *out, float *scratch, const tandem_recipe_cast *cast,
                                   tandem_error *error)
 {
-    assert(tandem_format_get(cast->operand.format)->block == BLOCK);
+    assert(!cast->operand.is_square || tandem_format_get(cast->operand.format)->block == BLOCK);
     return cast->operand.is_square ? round_squares(out, scratch, cast, error) : round_lines(out, cast, error);
 }

@@ -4,14 +4,15 @@
 
 #include <assert.h>
 
+/* block: numbers that share a scale of one byte; 0: none do. */
 static const struct {
     const char *name;
-    uint64_t bytes;
+    unsigned bits, block;
 } dtypes[] = {
-    [TANDEM_F32] = {"f32", 4},   [TANDEM_BF16] = {"bf16", 2}, [TANDEM_S8] = {"s8", 1},
-    [TANDEM_F16] = {"f16", 2},   [TANDEM_E4M3] = {"e4m3", 1}, [TANDEM_E5M2] = {"e5m2", 1},
-    [TANDEM_TF32] = {"tf32", 4}, [TANDEM_S32] = {"s32", 4},   [TANDEM_AMP] = {"amp", 0},
-    [TANDEM_SAME] = {"same", 0},
+    [TANDEM_F32] = {"f32", 32, 0},     [TANDEM_BF16] = {"bf16", 16, 0},   [TANDEM_S8] = {"s8", 8, 0},
+    [TANDEM_F16] = {"f16", 16, 0},     [TANDEM_E4M3] = {"e4m3", 8, 0},    [TANDEM_E5M2] = {"e5m2", 8, 0},
+    [TANDEM_MXFP8] = {"mxfp8", 8, 32}, [TANDEM_NVFP4] = {"nvfp4", 4, 16}, [TANDEM_TF32] = {"tf32", 32, 0},
+    [TANDEM_S32] = {"s32", 32, 0},     [TANDEM_AMP] = {"amp", 0, 0},      [TANDEM_SAME] = {"same", 0, 0},
 };
 
 const char *tandem_dtype_name(tandem_dtype dtype)
@@ -23,8 +24,18 @@ const char *tandem_dtype_name(tandem_dtype dtype)
 uint64_t tandem_dtype_bytes(tandem_dtype dtype)
 {
     assert((unsigned)dtype < TANDEM_AMP);
-    return dtypes[dtype].bytes;
+    return (dtypes[dtype].bits + 7) / 8;
 }
+
+uint64_t tandem_dtype_size(tandem_dtype dtype, uint64_t n)
+{
+    assert((unsigned)dtype < TANDEM_AMP);
+    const unsigned bits = dtypes[dtype].bits, block = dtypes[dtype].block;
+    const uint64_t bytes = bits < 8 ? n / 2 + n % 2 : n * (bits / 8);
+    return bytes + (block ? n / block + (n % block != 0) : 0);
+}
+
+int tandem_dtype_is_in_blocks(tandem_dtype dtype) { return dtypes[dtype].block != 0; }
 
 /* clang-format off */
 static const tandem_precision_row precisions[TANDEM_N_PRECISION] = {
@@ -79,6 +90,8 @@ enum {
 enum {
     PRECISIONS_NONE = 0,
     PRECISIONS_ALL = (1 << N_PRECISION_INDEX) - 1,
+    /* blocks along what a product sums: libraries have products of matrices alone */
+    PRECISIONS_UNBLOCKED = PRECISIONS_ALL & ~(1 << PRECISION_INDEX_MXFP8 | 1 << PRECISION_INDEX_NVFP4),
     PRECISIONS_FLOATS = 1 << PRECISION_INDEX_FP32 | 1 << PRECISION_INDEX_FP16 | 1 << PRECISION_INDEX_BF16
 };
 

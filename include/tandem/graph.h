@@ -17,7 +17,14 @@ TANDEM_BEGIN_DECLARATIONS
 
 /* --- Dtypes (dtype.h) ----------------------------------------------------------------------------------- */
 const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "f16", "e4m3", … */
+/* Of one number, without scales; of nvfp4, which has two in a byte, 1. */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
+/* Bytes of n numbers one after the other, with the scales of their blocks: n·tandem_dtype_bytes, but of mxfp8
+ * n + ⌈n/32⌉ and of nvfp4 ⌈n/2⌉ + ⌈n/16⌉. The scale of a whole tensor is not counted. */
+uint64_t tandem_dtype_size(tandem_dtype dtype, uint64_t n);
+/* Whether numbers share scales in blocks, which lie along what a product sums: a tensor that two products
+ * read along two dimensions is rounded twice. */
+int tandem_dtype_is_in_blocks(tandem_dtype dtype);
 
 /* --- Precisions (precision.def) ------------------------------------------------------------------------- */
 #pragma push_macro("ROW") /* an including program may have one of its own */

@@ -102,9 +102,9 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
                                const char *name, tandem_error *error);
 void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
 /* tandem_plan_uniform: gives class c `precision` wherever the operator has it. Substitutes elsewhere: int8
- * for int8_full; the precision of the device's amp_dtype (bf16, fp16 or fp32) for int8 and fp8; fp32 for all
- * others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL: the device lacks the
- * precision; says which it has. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
+ * for int8_full; the precision of the device's amp_dtype (bf16, fp16 or fp32) for int8, fp8, mxfp8 and nvfp4;
+ * fp32 for all others. So with int8_full an embedding gets bf16 or fp32. TANDEM_NO_KERNEL: the device lacks
+ * the precision; says which it has. TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
 /* tandem_plan_set: gives one operator of class c a precision. TANDEM_USAGE: it is not adjustable, or lacks

@@ -75,6 +75,8 @@ static tandem_precision fallback_precision(tandem_precision precision, const tan
     case TANDEM_PRECISION_INT8_FULL: return TANDEM_PRECISION_INT8;
     case TANDEM_PRECISION_INT8:
     case TANDEM_PRECISION_FP8:
+    case TANDEM_PRECISION_MXFP8:
+    case TANDEM_PRECISION_NVFP4:
         if (device->amp_dtype == TANDEM_F32) return TANDEM_PRECISION_FP32;
         return device->amp_dtype == TANDEM_BF16 ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
     default: return TANDEM_PRECISION_FP32;

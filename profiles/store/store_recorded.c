@@ -135,7 +135,7 @@ static tandem_status collect_keys(recorded_keys *keys, unsigned precisions, tand
 {
     tandem_status status = index_costs(keys, error);
     for (int t = 0; t < keys->step->n_task && status == TANDEM_OK; t++) {
-        const unsigned variants = tandem_step_variants(keys->step, t, precisions);
+        const uint64_t variants = tandem_step_variants(keys->step, t, precisions);
         for (int v = 0; v < TANDEM_MAX_VARIANT && status == TANDEM_OK; v++)
             if (variants >> v & 1) status = append_key(keys, t, v, error);
     }

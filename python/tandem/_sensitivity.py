@@ -167,6 +167,7 @@ def _values(graph: Graph, data: str, store: str, method: str) -> Dict[str, Dict[
         c_char_p(data.encode()),
         c_void_p(None),
         c_int(F32),
+        c_int(-1),
     )
     return {
         call.name: {

@@ -95,6 +95,8 @@ PRECISIONS = (
     "fp8",
     "int8",
     "int8_full",
+    "mxfp8",
+    "nvfp4",
 )
 
 
@@ -102,7 +104,7 @@ class GpuSpec(Structure):
     """tandem_gpu_spec"""
 
     _fields_ = [
-        ("flops_per_s", c_double * 7),
+        ("flops_per_s", c_double * 9),
         ("bytes_per_s", c_double),
         ("l2_bytes", c_double),
         ("watts", c_double),

@@ -10,7 +10,7 @@ enum { MAX_COLUMNS = 500 };
 /* Categories of a replay's memory timeline, as they are stacked: those of the whole run at the bottom. */
 static const struct {
     const char *name, *tone, *meaning;
-    const char *category[8]; /* NULL = the end */
+    const char *category[10]; /* NULL = the end */
 } kinds[] = {
     {"weights", "c1", "weights", {"weights", "weight copies"}},
     {"gradients", "c4", "gradients of weights", {"gradients", "weight gradients"}},
@@ -19,7 +19,7 @@ static const struct {
      "c2",
      "activations",
      {"activations f32", "activations bf16", "activations s8", "activations f16", "activations e4m3",
-      "tokens and labels", "auxiliary results"}},
+      "activations mxfp8", "activations nvfp4", "tokens and labels", "auxiliary results"}},
     {"activation gradients", "c3", "gradients of activations", {"activation gradients"}},
     {"workspace", "c7", "workspace of kernels", {"workspace"}},
     {"unused", "wait", "gaps between tensors", {"unused"}},

@@ -185,8 +185,8 @@ static int draws_weights(tandem_precision precision, const tandem_emulation *emu
 {
     const tandem_dtype forward = tandem_precision_get(precision)->forward;
     const tandem_format format = forward == TANDEM_AMP ? TANDEM_N_FORMAT : emulation->format[forward];
-    if (forward == TANDEM_S8 && emulation->recipe != TANDEM_RECIPE_NONE)
-        return tandem_recipe_draws_weights(emulation->recipe);
+    const tandem_recipe recipe = tandem_recipe_of(forward, emulation->recipe);
+    if (recipe != TANDEM_RECIPE_NONE) return tandem_recipe_draws_weights(recipe);
     return format != TANDEM_N_FORMAT && tandem_format_get(format)->rounding == TANDEM_ROUNDING_STOCHASTIC;
 }
 

@@ -20,10 +20,11 @@ void tandem_probe_formats(tandem_format of[TANDEM_N_PROBE_PART], tandem_precisio
     of[TANDEM_PROBE_INPUT] = of[TANDEM_PROBE_SECOND] = of[TANDEM_PROBE_WEIGHT] = forward;
     of[TANDEM_PROBE_GRADIENT] = format_of_amp(is_tf32 ? product : row->wgrad, amp_dtype, emulation);
     of[TANDEM_PROBE_RESULT] = format_of_amp(row->output, amp_dtype, emulation);
-    if (!emulation || emulation->recipe == TANDEM_RECIPE_NONE || row->wgrad != TANDEM_S8) return;
-    const tandem_recipe_row *recipe = tandem_recipe_get(emulation->recipe);
-    of[TANDEM_PROBE_WEIGHT] = recipe->operand[TANDEM_RECIPE_FORWARD][1].format;
-    of[TANDEM_PROBE_GRADIENT] = recipe->operand[TANDEM_RECIPE_WGRAD][1].format;
+    const tandem_recipe recipe =
+        tandem_recipe_of(row->wgrad, emulation ? emulation->recipe : TANDEM_RECIPE_NONE);
+    if (recipe == TANDEM_RECIPE_NONE) return;
+    of[TANDEM_PROBE_WEIGHT] = tandem_recipe_get(recipe)->operand[TANDEM_RECIPE_FORWARD][1].format;
+    of[TANDEM_PROBE_GRADIENT] = tandem_recipe_get(recipe)->operand[TANDEM_RECIPE_WGRAD][1].format;
 }
 
 probe_cell_formats probe_formats_of_cell(const probe_run *run, int cell)

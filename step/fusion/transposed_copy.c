@@ -148,7 +148,11 @@ static transpose_request transpose_request_of(const tandem_step *step, tandem_ta
 
 /* --- Casts and products --------------------------------------------------------------------------------- */
 
-static int is_one_byte_dtype(int type) { return tandem_dtype_bytes((tandem_dtype)type) == 1; }
+/* Of types in blocks a cast rounds each layout by itself (predictor/task_work.c). */
+static int has_copies(int type)
+{
+    return tandem_dtype_bytes((tandem_dtype)type) == 1 && !tandem_dtype_is_in_blocks((tandem_dtype)type);
+}
 
 static void mark_transposed_copy(const tandem_step *step, const tandem_task *task, int type)
 {
@@ -168,7 +172,7 @@ void step_find_transposed_copies(tandem_step *step)
         if (!is_weight_cast && task->kind != TANDEM_TASK_CAST && task->kind != TANDEM_TASK_GRADIENT_CAST)
             continue;
         for (int type = 0; type < TANDEM_N_STORAGE_DTYPE; type++)
-            if (is_one_byte_dtype(type) && (is_weight_cast || type == (int)task->to))
+            if (has_copies(type) && (is_weight_cast || type == (int)task->to))
                 mark_transposed_copy(step, task, type);
     }
 }

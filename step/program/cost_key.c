@@ -188,29 +188,30 @@ static unsigned storage_dtypes_of(const tandem_step *step, unsigned precisions)
     return dtypes;
 }
 
-static unsigned cast_variants(const tandem_task *task, unsigned dtypes)
+static uint64_t cast_variants(const tandem_task *task, unsigned dtypes)
 {
-    unsigned variants = 0;
+    uint64_t variants = 0;
     for (int d = 0; d < TANDEM_N_STORAGE_DTYPE; d++) {
         const tandem_dtype type = (tandem_dtype)d;
         const int is_output_dtype = output_dtype_at(output_dtype_index(type)) == type;
         if (!(dtypes >> d & 1)) continue;
-        if (task->kind == TANDEM_TASK_WEIGHT_CAST) variants |= 1u << cast_variant(TANDEM_F32, type);
+        if (task->kind == TANDEM_TASK_WEIGHT_CAST) variants |= UINT64_C(1) << cast_variant(TANDEM_F32, type);
         if (task->kind == TANDEM_TASK_SAVED_CAST && is_output_dtype)
-            variants |= 1u << cast_variant(TANDEM_S8, type);
+            variants |= UINT64_C(1) << cast_variant(TANDEM_S8, type);
         if (task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST)
-            if (is_output_dtype && dtypes >> task->to & 1) variants |= 1u << cast_variant(type, task->to);
+            if (is_output_dtype && dtypes >> task->to & 1)
+                variants |= UINT64_C(1) << cast_variant(type, task->to);
     }
     return variants;
 }
 
-unsigned tandem_step_variants(const tandem_step *step, int t, unsigned precisions)
+uint64_t tandem_step_variants(const tandem_step *step, int t, unsigned precisions)
 {
     const tandem_task *task = &step->task[t];
     const unsigned dtypes = storage_dtypes_of(step, precisions);
-    unsigned output_dtypes = 0, variants = 0;
+    uint64_t output_dtypes = 0, variants = 0;
     for (int index = 0; index < N_OUTPUT_DTYPE; index++)
-        output_dtypes |= (dtypes >> output_dtype_at(index) & 1) << index;
+        output_dtypes |= (uint64_t)(dtypes >> output_dtype_at(index) & 1) << index;
     switch (task->kind) {
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:

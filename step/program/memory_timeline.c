@@ -8,22 +8,13 @@
 
 const char *tandem_memory_category_name(tandem_memory_category category)
 {
-    static const char *const name[TANDEM_N_MEMORY_CATEGORY] = {"weights",
-                                                               "gradients",
-                                                               "optimizer",
-                                                               "amax histories",
-                                                               "weight copies",
-                                                               "activations f32",
-                                                               "activations bf16",
-                                                               "activations s8",
-                                                               "activations f16",
-                                                               "activations e4m3",
-                                                               "tokens and labels",
-                                                               "auxiliary results",
-                                                               "activation gradients",
-                                                               "weight gradients",
-                                                               "workspace",
-                                                               "unused"};
+    static const char *const name[TANDEM_N_MEMORY_CATEGORY] = {
+        "weights",           "gradients",         "optimizer",
+        "amax histories",    "weight copies",     "activations f32",
+        "activations bf16",  "activations s8",    "activations f16",
+        "activations e4m3",  "activations mxfp8", "activations nvfp4",
+        "tokens and labels", "auxiliary results", "activation gradients",
+        "weight gradients",  "workspace",         "unused"};
     assert((unsigned)category < TANDEM_N_MEMORY_CATEGORY);
     return name[category];
 }

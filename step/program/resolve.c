@@ -151,15 +151,15 @@ static void add_cast_writes(tandem_step *step, int t, int id, int op, tandem_dty
     if (has_transposed_value(step, id)) add_task_write(step, t, transposed_value(step, id), op, dtype, bytes);
 }
 
-/* Of an element of a value. */
-static uint64_t stored_bytes(const tandem_step *step, tandem_dtype dtype)
+/* Of a value of n elements. */
+static uint64_t stored_bytes(const tandem_step *step, int64_t n, tandem_dtype dtype)
 {
-    return step->options.emulated ? sizeof(float) : tandem_dtype_bytes(dtype);
+    return step->options.emulated ? (uint64_t)n * sizeof(float) : tandem_dtype_size(dtype, (uint64_t)n);
 }
 
 static uint64_t output_bytes(const tandem_step *step, int tensor, tandem_dtype dtype)
 {
-    return (uint64_t)step_stored_elements(step, tensor) * stored_bytes(step, dtype);
+    return stored_bytes(step, step_stored_elements(step, tensor), dtype);
 }
 
 static void add_tensor_write(tandem_step *step, int t, int id, int tensor, tandem_dtype dtype)
@@ -181,7 +181,7 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
     const int p = task->parameter;
     activate_task(step, t, TANDEM_F32, to, cast_variant(TANDEM_F32, to));
     const int v = weight_value(step, task->op, to);
-    const uint64_t bytes = (uint64_t)step->graph->parameter[p].elements * stored_bytes(step, to);
+    const uint64_t bytes = stored_bytes(step, step->graph->parameter[p].elements, to);
     add_task_read(step, t, TANDEM_PARAMETER(p));
     if (is_weight_transposed(step, task->op, to))
         add_task_write(step, t, transposed_value(step, v), task->op, to, bytes);

@@ -184,7 +184,7 @@ static inline int can_accumulate_gradient(const tandem_op *op)
 static inline tandem_range_source step_range_source(const tandem_step *step, const tandem_task *task,
                                                     tandem_dtype to)
 {
-    if (tandem_dtype_bytes(to) != 1) return TANDEM_RANGE_FOUND;
+    if (tandem_dtype_bytes(to) != 1 || tandem_dtype_is_in_blocks(to)) return TANDEM_RANGE_FOUND;
     if (task->kind == TANDEM_TASK_CAST && op_row_of(step, task->op)->range > 0) return TANDEM_RANGE_KNOWN;
     return step->options.scaling.window > 0 ? TANDEM_RANGE_DELAYED : TANDEM_RANGE_FOUND;
 }

@@ -42,9 +42,10 @@ int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dty
 tandem_memory_category step_value_category(const tandem_step *step, int value)
 {
     static const tandem_memory_category activation[] = {
-        [TANDEM_F32] = TANDEM_MEMORY_ACTIVATIONS_F32,   [TANDEM_BF16] = TANDEM_MEMORY_ACTIVATIONS_BF16,
-        [TANDEM_S8] = TANDEM_MEMORY_ACTIVATIONS_S8,     [TANDEM_F16] = TANDEM_MEMORY_ACTIVATIONS_F16,
-        [TANDEM_E4M3] = TANDEM_MEMORY_ACTIVATIONS_E4M3, [TANDEM_S32] = TANDEM_MEMORY_ACTIVATIONS_S32};
+        [TANDEM_F32] = TANDEM_MEMORY_ACTIVATIONS_F32,     [TANDEM_BF16] = TANDEM_MEMORY_ACTIVATIONS_BF16,
+        [TANDEM_S8] = TANDEM_MEMORY_ACTIVATIONS_S8,       [TANDEM_F16] = TANDEM_MEMORY_ACTIVATIONS_F16,
+        [TANDEM_E4M3] = TANDEM_MEMORY_ACTIVATIONS_E4M3,   [TANDEM_MXFP8] = TANDEM_MEMORY_ACTIVATIONS_MXFP8,
+        [TANDEM_NVFP4] = TANDEM_MEMORY_ACTIVATIONS_NVFP4, [TANDEM_S32] = TANDEM_MEMORY_ACTIVATIONS_S32};
     const int n_op = step->graph->n_op, v = tandem_value_untransposed(step, value);
     const int is_extra = v >= n_op * BASIC_VALUES_PER_OP;
     const int role = is_extra ? (v - n_op * BASIC_VALUES_PER_OP) % EXTRA_VALUES_PER_OP : v % VALUES_PER_OP;

@@ -59,7 +59,7 @@ struct tandem_state_space {
      * gradient: sums of it, the wgrad of biases; −1 ends them */
     int *first_gradient_task, *next_gradient_task;
     /* of the current plan */
-    unsigned *state_bits;    /* [n_op] bit k: the state bit of kind k */
+    uint64_t *state_bits;    /* [n_op] bit k: the state bit of kind k */
     tandem_stage_cost *cost; /* NULL while exploring: nothing is counted */
     /* while exploring */
     int current_stage;
@@ -81,7 +81,7 @@ static void count_cast(tandem_state_space *space, int task, tandem_dtype from, t
 
 static void count_bytes(tandem_state_space *space, uint64_t elements, tandem_dtype dtype)
 {
-    space->cost->bytes += padded_bytes(elements * tandem_dtype_bytes(dtype));
+    space->cost->bytes += padded_bytes(tandem_dtype_size(dtype, elements));
 }
 
 /* Whether plans differ in a tensor's output dtype. */
@@ -114,7 +114,7 @@ static void note_bit_use(tandem_state_space *space, int tensor, int bit_kind, in
 static void set_state_bit(tandem_state_space *space, int tensor, int first_kind, tandem_dtype type)
 {
     const int bit_kind = first_kind + (int)type;
-    const unsigned bit = 1u << bit_kind;
+    const uint64_t bit = UINT64_C(1) << bit_kind;
     if (!space->cost) {
         const int waits = first_kind == BIT_GRADIENT_CAST && gradient_dtype_varies(space, tensor);
         note_bit_use(space, tensor, bit_kind, waits ? space->stage_of[tensor] : space->current_stage);
@@ -296,7 +296,7 @@ static void count_gradient(tandem_state_space *space, int i)
 {
     const tandem_dtype type = space->index.gradient_dtype[i];
     for (int d = 0; d < TANDEM_N_STORAGE_DTYPE && gradient_dtype_varies(space, i); d++)
-        if (d != (int)type && (space->state_bits[i] & 1u << (BIT_GRADIENT_CAST + d)))
+        if (d != (int)type && (space->state_bits[i] >> (BIT_GRADIENT_CAST + d) & 1))
             count_cast(space, space->index.gradient_cast[i] + d, type, (tandem_dtype)d);
     for (int t = space->first_gradient_task[i]; t >= 0; t = space->next_gradient_task[t])
         count_task_variant(space, t, output_dtype_index(type));
@@ -306,7 +306,7 @@ static void note_own_output_dtype(tandem_state_space *space, int i)
 {
     set_output_dtype(space, i, output_dtype_of(&space->step, i));
     if (space->step.output_dtype[i] != TANDEM_F32)
-        space->state_bits[i] |= 1u << dtype_bit_kind(space->step.output_dtype[i]);
+        space->state_bits[i] |= UINT64_C(1) << dtype_bit_kind(space->step.output_dtype[i]);
 }
 
 static void count_separate_operator(tandem_state_space *space, int i)
@@ -375,7 +375,8 @@ static void count_attention_operator(tandem_state_space *space, int i, int mix)
 {
     const int scores = attention_scores_of(space->step.graph, mix);
     const tandem_precision own = space->step.precision[scores];
-    if (i == scores && is_attention_precision(own)) space->state_bits[scores] |= 1u << waits_bit(own);
+    if (i == scores && is_attention_precision(own))
+        space->state_bits[scores] |= UINT64_C(1) << waits_bit(own);
     const tandem_precision waiting = waiting_precision(space, scores);
     if (waiting == TANDEM_PRECISION_FP32) {
         if (i > scores) space->step.precision[scores] = TANDEM_PRECISION_FP32; /* fuses nothing */
@@ -421,7 +422,7 @@ void tandem_state_space_transition(tandem_state_space *space, int s, tandem_prec
     for (int k = all->first_tensor; k < all->end_tensor; k++) space->state_bits[space->tensor[k]] = 0;
     for (int k = all->first_in; k < all->first_out; k++) {
         const slot_bit *c = &space->slot_bit[k];
-        const unsigned holds = (unsigned)(state[c->slot / 64] >> c->slot % 64 & 1);
+        const uint64_t holds = state[c->slot / 64] >> c->slot % 64 & 1;
         space->state_bits[c->tensor] |= holds << c->bit_kind;
         if (c->bit_kind >= BIT_CAST) continue; /* not of a dtype */
         const tandem_dtype type = output_dtype_at(c->bit_kind - BIT_OUTPUT_DTYPE + 1);

@@ -49,12 +49,12 @@ look --by samples --db three.db && mv out sampled && look --db four.db && cp out
     diff <(grep -v '"command": ' out) <(grep -v '"command": ' probed) >differ && python3 - <<'EOF' 2>err
 import json, math
 sampled, probed = json.load(open("sampled")), json.load(open("probed"))
-assert probed["batch"] == 8 and probed["replicates"] == 16 and len(probed["operators"]) == 60
+assert probed["batch"] == 8 and probed["replicates"] == 16 and len(probed["operators"]) == 74
 ratios = []
 for of, by in zip(sampled["operators"], probed["operators"]):
     assert (of["operator"], of["precision"]) == (by["operator"], by["precision"])
     assert by["bias"] is None and by["sensitivity"] == max(by["noise"], 0), by
-    if by["precision"] in ("bf16", "fp8", "int8_full"):
+    if by["precision"] in ("bf16", "fp8", "int8_full", "mxfp8", "nvfp4"):
         # at half of the batch samples' noise is the same share of the gradient's, where that is noise
         ratios.append(by["noise"] / of["noise"])
 ratios.sort()

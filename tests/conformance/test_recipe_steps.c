@@ -1,6 +1,7 @@
 /* folder: backend, and others for devices */
 /* Steps under a recipe: every product of linear and attention is that of operands which nvfp4_reference.h
- * rounds; convolutions have the bits of nvfp4; ranks stay equal, in the memory that was planned. */
+ * rounds; convolutions have the bits of nvfp4; ranks stay equal, in the memory that was planned. Plans that
+ * mix nvfp4, mxfp8 and other precisions round each operator as its own says. */
 #include "backend/cpu/operator.h"
 #include "tandem/advanced/recipe.h"
 #include "tests/support/held_run.h"
@@ -36,6 +37,7 @@ static void open_recipe_run(held_run *r, const char *model, const tandem_emulati
 
 typedef struct seen_products {
     const tandem_step *step;
+    tandem_dtype from; /* of the products that are checked */
     uint32_t rank, micro_index;
     double most_off;                          /* of a result, in root mean squares */
     int has_draws, has_hadamard, has_squares; /* of the recipe */
@@ -91,9 +93,9 @@ static int lay_out_product(nvfp4_operand of[2], int64_t size[2], const product_s
     return s->is_transposed;
 }
 
-/* The largest error of a result, in its root mean square. */
+/* The largest error of a result beyond its own rounding, in its root mean square. */
 static double off_of_sums(const float *out, const float *a, const float *b, int64_t batch,
-                          const int64_t size[2], int64_t depth)
+                          const int64_t size[2], int64_t depth, double rounding)
 {
     const int64_t n = batch * size[0] * size[1];
     double square = 0, most = 0;
@@ -103,7 +105,7 @@ static double off_of_sums(const float *out, const float *a, const float *b, int6
         for (int64_t s = 0; s < depth; s++)
             sum += (double)a[(at * size[0] + i) * depth + s] * (double)b[(at * size[1] + j) * depth + s];
         square += sum * sum;
-        most = fmax(most, fabs(sum - (double)out[e]));
+        most = fmax(most, fabs(sum - (double)out[e]) - rounding * fabs(sum));
     }
     return most / (sqrt(square / (double)n) + 1e-30);
 }
@@ -125,6 +127,34 @@ static void round_kept(float *out, const nvfp4_operand *of)
     round_to_bf16(out, n);
 }
 
+static int64_t padded_sum(const nvfp4_operand *of, tandem_dtype from)
+{
+    return from == TANDEM_MXFP8 ? (nvfp4_sum(of) + 31) / 32 * 32 : nvfp4_padded(nvfp4_sum(of));
+}
+
+/* Numbers of e4m3 times a power of two, with which the largest of 32 is from 256 to below 512: MX v1.0,
+ * section 6.3, with three bits of mantissa above 2^-6, steps of 2^-9 below, and at most 448. */
+static void round_mxfp8_block(float *x)
+{
+    double largest = 0;
+    for (int i = 0; i < 32; i++) largest = fmax(largest, fabs((double)x[i]));
+    if (largest == 0) return;
+    const double scale = exp2(floor(log2(largest)) - 8);
+    for (int i = 0; i < 32; i++) {
+        const double scaled = fabs((double)x[i]) / scale, least = exp2(-6),
+                     step = exp2(floor(log2(fmax(scaled, least))) - 3);
+        x[i] = (float)copysign(fmin(rint(scaled / step) * step, 448) * scale, (double)x[i]);
+    }
+}
+
+static void round_mxfp8(float *out, const nvfp4_operand *of)
+{
+    const int64_t padded = padded_sum(of, TANDEM_MXFP8), lines = nvfp4_lines(of), sum = nvfp4_sum(of);
+    for (int64_t e = 0; e < of->batch * lines * padded; e++)
+        out[e] = e % padded < sum ? nvfp4_source(of, e / padded / lines, e / padded % lines, e % padded) : 0;
+    for (int64_t e = 0; e < of->batch * lines * padded; e += 32) round_mxfp8_block(out + e);
+}
+
 static void check_product(void *context, const tandem_executor *executor, int t)
 {
     static const tandem_task_kind kinds[] = {TANDEM_TASK_FORWARD, TANDEM_TASK_DGRAD, TANDEM_TASK_WGRAD};
@@ -134,9 +164,10 @@ static void check_product(void *context, const tandem_executor *executor, int t)
     const tandem_task *task = &seen->step->task[t];
     int product = 0;
     while (product < 3 && kinds[product] != task->kind) product++;
-    if (product == 3 || task->from != TANDEM_S8 || task->accumulate) return;
+    if (product == 3 || task->from != seen->from || task->accumulate) return;
     const product_shape shape = shape_of_product(graph, &graph->op[task->op]);
-    const tandem_recipe_rule rule = tandem_recipe_rule_of(TANDEM_RECIPE_NVFP4_RECIPE, graph, task->op);
+    const tandem_recipe_rule rule =
+        tandem_recipe_rule_of(tandem_recipe_of(seen->from, TANDEM_RECIPE_NVFP4_RECIPE), graph, task->op);
     const int is_kept = rule == TANDEM_RECIPE_KEEPS;
     if (rule == TANDEM_RECIPE_LACKS) return;
     nvfp4_operand of[2];
@@ -156,15 +187,19 @@ static void check_product(void *context, const tandem_executor *executor, int t)
     }
     const int first = lay_out_product(of, size, &shape, product);
     for (int k = 0; k < 2; k++) {
-        copy[k] = malloc((size_t)nvfp4_copied(&of[k]) * sizeof(float));
+        copy[k] = malloc((size_t)(of[k].batch * nvfp4_lines(&of[k]) * padded_sum(&of[k], seen->from)) *
+                         sizeof(float));
         assert_non_null(copy[k]);
-        if (is_kept)
+        if (seen->from == TANDEM_MXFP8)
+            round_mxfp8(copy[k], &of[k]);
+        else if (is_kept)
             round_kept(copy[k], &of[k]);
         else
             nvfp4_round(copy[k], &of[k]);
     }
-    const double off = off_of_sums(backend->executor_value(executor, task->write[0], 1, NULL), copy[first],
-                                   copy[1 - first], shape.batch, size, nvfp4_padded(nvfp4_sum(&of[0])));
+    const double off =
+        off_of_sums(backend->executor_value(executor, task->write[0], 1, NULL), copy[first], copy[1 - first],
+                    shape.batch, size, padded_sum(&of[0], seen->from), task->to == TANDEM_BF16 ? 0x1p-8 : 0);
     seen->most_off = fmax(seen->most_off, off);
     for (int k = 0; k < 2; k++) free(copy[k]);
     if (is_kept)
@@ -196,6 +231,7 @@ static void products_are_those_of_rounded_operands(void **state)
             const tandem_emulation emulation = emulation_of(recipes[k].name);
             open_recipe_run(&r, models[m], &emulation, TANDEM_PRECISION_INT8_FULL);
             seen_products seen = {.step = r.step,
+                                  .from = TANDEM_S8,
                                   .micro_index = STEP,
                                   .has_draws = recipes[k].has_draws,
                                   .has_hadamard = recipes[k].has_hadamard,
@@ -209,6 +245,84 @@ static void products_are_those_of_rounded_operands(void **state)
             for (int product = 0; product < 3; product++) assert_int_equal(seen.n_matmul[product] > 0, m > 0);
             close_held_run(&r);
         }
+}
+
+/* --- Precisions that have a recipe ---------------------------------------------------------------------- */
+
+typedef struct seen_mix {
+    seen_products of[2]; /* in nvfp4, in mxfp8 */
+    int n_cast;
+} seen_mix;
+
+/* Casts leave the rounding to products: each rounds along its own sum, once. */
+static void check_cast_copies(seen_mix *mix, const tandem_executor *executor, int t)
+{
+    const tandem_step *step = mix->of[0].step;
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    const tandem_task *task = &step->task[t];
+    const int is_cast = task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST;
+    if (!is_cast || !tandem_dtype_is_in_blocks(task->to)) return;
+    const tandem_value *value = &step->value[task->write[0]];
+    assert_memory_equal(backend->executor_value(executor, task->write[0], 1, NULL),
+                        backend->executor_value(executor, task->read[0], 0, NULL), value->bytes);
+    mix->n_cast++;
+}
+
+static void check_mixed_product(void *context, const tandem_executor *executor, int t)
+{
+    seen_mix *mix = context;
+    for (int k = 0; k < 2; k++) check_product(&mix->of[k], executor, t);
+    check_cast_copies(mix, executor, t);
+}
+
+/* Linear operators in turn; others in int8_full, bf16 or what they have. */
+static void set_mixed_plan(tandem_step *step)
+{
+    static const tandem_precision turn[] = {TANDEM_PRECISION_NVFP4, TANDEM_PRECISION_MXFP8,
+                                            TANDEM_PRECISION_BF16, TANDEM_PRECISION_INT8_FULL};
+    size_t n = 0;
+    for (int i = 0; i < step->graph->n_op; i++) {
+        const tandem_op_kind kind = step->graph->op[i].kind;
+        if (kind == TANDEM_OP_LINEAR)
+            tandem_step_set(step, i, turn[n++ % N_OF(turn)]);
+        else if (kind == TANDEM_OP_MATMUL)
+            tandem_step_set(step, i, turn[2 + n % 2]);
+    }
+    tandem_step_resolve(step);
+}
+
+static void a_plan_mixes_precisions_in_blocks(void **state)
+{
+    static const char *const models[] = {"mlp:width=24,depth=5,image=6x6x1,classes=5",
+                                         "vit_tiny:width=20,heads=2,depth=2,image=8x8x1,patch=2",
+                                         "gpt_tiny:width=40,heads=2,depth=2,length=20"};
+    for (size_t m = 0; m < N_OF(models); m++) {
+        held_run r;
+        tandem_error error = {0};
+        double loss = 0;
+        const tandem_emulation emulation = tandem_emulation_make(SEED);
+        open_held_step(&r, models[m], BATCH, &(tandem_step_options){.emulated = 1});
+        set_mixed_plan(r.step);
+        const tandem_executor_options how = {
+            .step = r.step, .seed = 5, .global_batch = BATCH, .emulation = &emulation};
+        require_ok(r.backend->executor_open(&r.executor, r.worker, &how, &error), &error);
+        const seen_products seen = {
+            .step = r.step, .micro_index = STEP, .has_draws = 1, .has_hadamard = 1, .has_squares = 1};
+        seen_mix mix = {{seen, seen}, 0};
+        mix.of[0].from = TANDEM_NVFP4;
+        mix.of[1].from = TANDEM_MXFP8;
+        r.backend->executor_observe(r.executor, check_mixed_product, &mix);
+        require_ok(r.backend->executor_step(r.executor, STEP, &loss, &error), &error);
+        assert_true(mix.n_cast > 3);
+        for (int k = 0; k < 2; k++) {
+            if (mix.of[k].most_off > MOST_OFF)
+                fail_msg("%s, %s: a product is off by %g", models[m], k ? "mxfp8" : "nvfp4",
+                         mix.of[k].most_off);
+            assert_true(mix.of[k].n_linear[0] >= 2 - (m == 0) && mix.of[k].n_linear[2] >= 2 - (m == 0));
+            assert_int_equal(mix.of[k].n_kept + mix.of[k].n_matmul[0], 0);
+        }
+        close_held_run(&r);
+    }
 }
 
 /* --- Workspace ------------------------------------------------------------------------------------------ */
@@ -337,6 +451,7 @@ static void check_product_of_rank(void *context, const tandem_executor *executor
 {
     const training_view *view = context;
     seen_products seen = {.step = view->step,
+                          .from = TANDEM_S8,
                           .rank = (uint32_t)view->rank,
                           .micro_index = (uint32_t)view->index,
                           .has_draws = 1,
@@ -417,6 +532,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_those_of_rounded_operands),
+        cmocka_unit_test(a_plan_mixes_precisions_in_blocks),
         cmocka_unit_test(products_stay_in_their_workspace),
         cmocka_unit_test(convolutions_have_the_bits_of_nvfp4),
         cmocka_unit_test(ranks_draw_their_own_gradients),

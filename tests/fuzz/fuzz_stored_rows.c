@@ -44,9 +44,9 @@ static void execute(const char *sql)
 static void fill_costs(const char *co_runner)
 {
     for (int t = 0; t < set.step->n_task; t++)
-        for (unsigned forms = tandem_step_variants(set.step, t, set.device.precisions); forms;
+        for (uint64_t forms = tandem_step_variants(set.step, t, set.device.precisions); forms;
              forms &= forms - 1) {
-            const int variant = __builtin_ctz(forms);
+            const int variant = __builtin_ctzll(forms);
             tandem_cost_key key;
             tandem_cost cost;
             int64_t ns[2] = {1000 + 10 * t, 1200 + 10 * t + variant};
@@ -320,7 +320,7 @@ static void read_sensitivity(void)
     for (int k = 0; k < 4; k++) {
         const tandem_status status =
             tandem_sensitivity_load(sensitivity, set.store, set.graph, method[k & 1], k < 2 ? NULL : data_set,
-                                    NULL, TANDEM_F32, &error);
+                                    NULL, TANDEM_F32, ~0u, &error);
         check_status(status, &error);
         for (int i = 0; i < n; i++) demand(!isnan(sensitivity[i]) && sensitivity[i] >= 0, "harm is a number");
     }

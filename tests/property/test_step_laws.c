@@ -84,10 +84,10 @@ static uint64_t bytes_of_step(const run *r, int tensor, tandem_dtype dtype)
     const tandem_op *op = &r->step->graph->op[tensor];
     const int64_t n = tandem_shape_elements(&op->shape), columns = tandem_shape_last(&op->shape),
                   row = op->kind == TANDEM_OP_CROSS_ENTROPY ? 0 : tandem_step_padded_row(r->step, tensor);
-    if (!row) return (uint64_t)n * tandem_dtype_bytes(dtype);
+    if (!row) return tandem_dtype_size(dtype, (uint64_t)n);
     assert_true(r->step->options.padded_rows && r->step->options.narrow_rows);
     assert_true(row % 64 == 0 && row > columns && row < columns + 64 && columns % 8 > 0);
-    return (uint64_t)(n / columns * row) * tandem_dtype_bytes(dtype);
+    return tandem_dtype_size(dtype, (uint64_t)(n / columns * row));
 }
 
 /* Whether operand k of a product is summed over its rows. */
@@ -311,7 +311,7 @@ static void check_cast(run *r, int t)
     switch (task->kind) {
     case TANDEM_TASK_WEIGHT_CAST:
         holds = symbol(WEIGHT, task->parameter, 0);
-        bytes = (uint64_t)r->step->graph->parameter[task->parameter].elements * tandem_dtype_bytes(task->to);
+        bytes = tandem_dtype_size(task->to, (uint64_t)r->step->graph->parameter[task->parameter].elements);
         break;
     case TANDEM_TASK_SAVED_CAST:
         holds = activation(r, op->input[task->slot]);

@@ -228,7 +228,7 @@ static void each_class_has_the_sensitivity_of_its_own_device_and_batch(void **st
     for (int c = 0; c < 5; c++) {
         require_ok(tandem_sensitivity_load(
                        expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL, NULL,
-                       tandem_planner_cluster(planner)->classes[c].device.amp_dtype, &error),
+                       tandem_planner_cluster(planner)->classes[c].device.amp_dtype, ~0u, &error),
                    &error);
         const tandem_cluster *cluster = tandem_planner_cluster(planner);
         int64_t samples = 0;
@@ -319,7 +319,7 @@ static void extra_samples_are_in_millionths(void **state)
     int n_none = 0;
     for (int c = 0; c < 2; c++) {
         require_ok(tandem_sensitivity_load(expected, p->store, graph, "sampled", NULL, &step,
-                                           p->cluster.classes[c].device.amp_dtype, &error),
+                                           p->cluster.classes[c].device.amp_dtype, ~0u, &error),
                    &error);
         for (int i = 0; i < n; i++) {
             const int64_t units = problem->sensitivity[c][i], whole = (int64_t)ceil(1e6 * expected[i] / 2);

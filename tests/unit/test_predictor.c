@@ -615,25 +615,25 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     sensitivity[3] = -7;
     require_ok(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
     assert_int_equal(
-        tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, NULL, TANDEM_F32, &error),
+        tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, NULL, TANDEM_F32, ~0u, &error),
         TANDEM_MISSING);
     require_ok(tandem_store_put_statistics(store, m.graph, "a", m.fc1, &m.s[m.fc1], &error), &error);
     assert_int_equal(
-        tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, NULL, TANDEM_F32, &error),
+        tandem_sensitivity_load(sensitivity, store, m.graph, "fisher", NULL, NULL, TANDEM_F32, ~0u, &error),
         TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
     require_ok(tandem_store_put_statistics(store, m.graph, "a", m.head, &m.s[m.head], &error), &error);
     assert_int_equal(
-        tandem_sensitivity_load(sensitivity, store, m.graph, "nobody", NULL, NULL, TANDEM_F32, &error),
+        tandem_sensitivity_load(sensitivity, store, m.graph, "nobody", NULL, NULL, TANDEM_F32, ~0u, &error),
         TANDEM_UNKNOWN_NAME);
     assert_true(sensitivity[3] == -7); /* unchanged so far */
     for (int k = 0; tandem_sensitivity_methods[k]->compute; k++) {
         const char *method = tandem_sensitivity_methods[k]->name;
         double *expected = compute(method, m.graph, m.s, TANDEM_BF16);
-        require_ok(
-            tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, NULL, TANDEM_BF16, &error),
-            &error);
+        require_ok(tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, NULL, TANDEM_BF16, ~0u,
+                                           &error),
+                   &error);
         for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++)
             assert_close(sensitivity[i], expected[i]);
         assert_true(sensitivity[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
@@ -641,9 +641,9 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
         const tandem_sensitivity_step step = {.global_batch = 2, .n_micro = 1, .gradient_noise = 0.5};
         const double rate2 = (double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate,
                      more = strcmp(method, "fisher") == 0 ? rate2 * 0.5 * 19 / 16 * 5 : 0;
-        require_ok(
-            tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, &step, TANDEM_BF16, &error),
-            &error);
+        require_ok(tandem_sensitivity_load(sensitivity, store, m.graph, method, NULL, &step, TANDEM_BF16, ~0u,
+                                           &error),
+                   &error);
         for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++) {
             const int op = i / TANDEM_N_PRECISION;
             assert_close(sensitivity[i], expected[i] + (op == m.fc1 || op == m.head ? more : 0));

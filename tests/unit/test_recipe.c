@@ -169,15 +169,16 @@ static void rows_are_the_published_recipe(void **state)
 {
     static const struct {
         tandem_recipe recipe;
-        int has_draws, has_hadamard, has_squares;
-    } rows[] = {{TANDEM_RECIPE_NVFP4_RECIPE, 1, 1, 1},
-                {TANDEM_RECIPE_NVFP4_WITHOUT_SR, 0, 1, 1},
-                {TANDEM_RECIPE_NVFP4_WITHOUT_HADAMARD, 1, 0, 1},
-                {TANDEM_RECIPE_NVFP4_WITHOUT_2D, 1, 1, 0}};
-    assert_int_equal(N_OF(rows), TANDEM_N_RECIPE - 1);
+        int kept_percent, has_draws, has_hadamard, has_squares;
+    } rows[] = {{TANDEM_RECIPE_NVFP4_RECIPE, 15, 1, 1, 1},
+                {TANDEM_RECIPE_NVFP4_WITHOUT_SR, 15, 0, 1, 1},
+                {TANDEM_RECIPE_NVFP4_WITHOUT_HADAMARD, 15, 1, 0, 1},
+                {TANDEM_RECIPE_NVFP4_WITHOUT_2D, 15, 1, 1, 0},
+                {TANDEM_RECIPE_NVFP4_ALL, 0, 1, 1, 1}};
+    assert_int_equal(N_OF(rows), TANDEM_N_RECIPE - 2); /* none, and that of mxfp8 */
     for (size_t k = 0; k < N_OF(rows); k++) {
         const tandem_recipe_row *row = tandem_recipe_get(rows[k].recipe);
-        assert_int_equal(row->kept_percent, 15);
+        assert_int_equal(row->kept_percent, rows[k].kept_percent);
         assert_false(tandem_recipe_draws_weights(rows[k].recipe));
         for (int product = 0; product < TANDEM_N_RECIPE_PRODUCT; product++)
             for (int r = 0; r < 2; r++) {
@@ -191,6 +192,35 @@ static void rows_are_the_published_recipe(void **state)
                                  product == TANDEM_RECIPE_WGRAD && rows[k].has_hadamard);
             }
     }
+}
+
+/* E4M3 along the sum in all operands, gradients included (arXiv:2506.08027). */
+static void mxfp8_rounds_all_operands_alike(void **state)
+{
+    const tandem_recipe_row *row = tandem_recipe_get(tandem_recipe_of(TANDEM_MXFP8, TANDEM_RECIPE_NONE));
+    for (int product = 0; product < TANDEM_N_RECIPE_PRODUCT; product++)
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(row->operand[product][r].format, TANDEM_FORMAT_MXFP8_E4M3);
+            assert_false(row->operand[product][r].is_square || row->operand[product][r].has_hadamard);
+        }
+    assert_int_equal(row->kept_percent, 0);
+    assert_int_equal(tandem_recipe_padded(33, TANDEM_FORMAT_MXFP8_E4M3), 64);
+    assert_int_equal(tandem_recipe_padded(33, TANDEM_FORMAT_NVFP4), 48);
+}
+
+static void only_types_with_one_have_a_recipe(void **state)
+{
+    for (int d = 0; d < TANDEM_N_COMPUTE_DTYPE; d++) {
+        const tandem_recipe of = tandem_recipe_of((tandem_dtype)d, TANDEM_RECIPE_NVFP4_WITHOUT_2D);
+        assert_int_equal(of, d == TANDEM_S8      ? TANDEM_RECIPE_NVFP4_WITHOUT_2D
+                             : d == TANDEM_MXFP8 ? TANDEM_RECIPE_MXFP8_ALL
+                             : d == TANDEM_NVFP4 ? TANDEM_RECIPE_NVFP4_ALL
+                                                 : TANDEM_RECIPE_NONE);
+    }
+    tandem_emulation emulation = tandem_emulation_make(1);
+    tandem_error error = {0};
+    assert_int_equal(tandem_emulation_replace(&emulation, "mxfp8_all", &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "--uniform mxfp8"));
 }
 
 static void names_lead_to_recipes(void **state)
@@ -254,6 +284,8 @@ int main(void)
         cmocka_unit_test(a_transform_keeps_products),
         cmocka_unit_test(what_is_not_finite_is_refused),
         cmocka_unit_test(rows_are_the_published_recipe),
+        cmocka_unit_test(mxfp8_rounds_all_operands_alike),
+        cmocka_unit_test(only_types_with_one_have_a_recipe),
         cmocka_unit_test(names_lead_to_recipes),
         cmocka_unit_test(the_last_linear_operators_are_kept),
     };

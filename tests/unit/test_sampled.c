@@ -583,7 +583,7 @@ static void replicates_come_back_from_the_store(void **state)
     const int fc1 = op_of(graph, "fc1"), at = fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
     require_ok(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
     assert_int_equal(
-        tandem_sensitivity_load(sensitivity, store, graph, "sampled", NULL, &step, TANDEM_F32, &error),
+        tandem_sensitivity_load(sensitivity, store, graph, "sampled", NULL, &step, TANDEM_F32, ~0u, &error),
         TANDEM_MISSING);
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
     estimate_all(&estimate, graph, 0.5);
@@ -604,8 +604,9 @@ static void replicates_come_back_from_the_store(void **state)
         assert_memory_equal(tandem_estimate_errors(&read, 1, cell),
                             tandem_estimate_errors(&estimate, 1, cell), 3 * sizeof(tandem_estimated_error));
     }
-    require_ok(tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_BF16, &error),
-               &error);
+    require_ok(
+        tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_BF16, ~0u, &error),
+        &error);
     /* in percent, at twice the batch; its ranges are of 2 samples, half of those that were estimated */
     assert_near(sensitivity[at], 100 * (0.2 * 0.2 / 0.25 * 0.5 / (4 * 0.5 + 1) + 0.001));
     assert_true(sensitivity[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] == 0);
@@ -619,7 +620,7 @@ static void replicates_come_back_from_the_store(void **state)
     estimate.is_estimated[tandem_estimate_cell(fc1, TANDEM_PRECISION_FP8, TANDEM_F32)] = 0;
     require_ok(tandem_store_put_estimate(store, graph, "a", &estimate, &error), &error);
     assert_int_equal(
-        tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_F32, &error),
+        tandem_sensitivity_load(sensitivity, store, graph, "sampled", "a", &step, TANDEM_F32, ~0u, &error),
         TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'fc1'"));
     estimate.error[0].total = NAN;

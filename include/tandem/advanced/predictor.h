@@ -27,11 +27,12 @@ typedef struct tandem_sensitivity_method {
      * adjustable operator has statistics (n_batch > 0). NULL: the method needs an estimate instead. */
     void (*compute)(double *sensitivity, const tandem_graph *graph, const tandem_statistics *statistics,
                     tandem_dtype amp_dtype);
-    /* The same of a step, from all replicates. TANDEM_MISSING: an operator has no estimate in one of its
-     * precisions. NULL: the method needs statistics. */
+    /* The same of a step, from all replicates. precisions, bit p: that of the device; others without an
+     * estimate are 0. TANDEM_MISSING: an operator has no estimate in one of them. NULL: the method needs
+     * statistics. */
     tandem_status (*compute_estimated)(double *sensitivity, const tandem_graph *graph,
                                        const tandem_estimate *estimate, const tandem_sensitivity_step *step,
-                                       tandem_dtype amp_dtype, tandem_error *error);
+                                       tandem_dtype amp_dtype, unsigned precisions, tandem_error *error);
     /* Adds, to every precision of an operator, fp32 too, what noise of the exchange costs in the gradient of
      * its weight; noise: as gradient_noise of tandem_sensitivity_step. NULL: compute_estimated does, or the
      * method does not know this noise. */
@@ -51,13 +52,14 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
  *   data         the data set of the statistics, or of the estimate; NULL = the one measured last
  *   step         for which it holds; NULL: of any, only for methods that need no estimate
  *   amp_dtype    of the device
+ *   precisions   bit p: the device has precision p; of others a sensitivity may be missing, and is 0 then
  * TANDEM_MISSING names the operator without statistics and the command that measures them. TANDEM_MALFORMED:
  * a sensitivity is not a number ≥ 0. TANDEM_UNKNOWN_NAME, TANDEM_NO_MEMORY, errors of the store. Cost:
  * O(operators). */
 tandem_status tandem_sensitivity_load(double *sensitivity, tandem_store *store, const tandem_graph *graph,
                                       const char *method, const char *data,
                                       const tandem_sensitivity_step *step, tandem_dtype amp_dtype,
-                                      tandem_error *error);
+                                      unsigned precisions, tandem_error *error);
 
 /* tandem_rounding_variance: the expected mean square of the error of rounding a tensor to a dtype's format,
  * from its largest magnitude and its mean square; 0 for f32 and s32. Presumes even fractions (section 1 of

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { TANDEM_RECIPE_BLOCK = 16 }; /* numbers of a block, and of a Hadamard transform */
+enum { TANDEM_RECIPE_BLOCK = 16 }; /* side of a square block; numbers of a Hadamard transform */
 
 typedef enum tandem_recipe_product {
     TANDEM_RECIPE_FORWARD,
@@ -36,13 +36,16 @@ typedef struct tandem_recipe_row {
 const tandem_recipe_row *tandem_recipe_get(tandem_recipe recipe);
 /* By name. TANDEM_RECIPE_NONE: there is none. */
 tandem_recipe tandem_recipe_find(const char *name);
+/* The recipe of products whose operands have this dtype: of mxfp8 and nvfp4 their own, of s8 the one that is
+ * emulated in its place; else TANDEM_RECIPE_NONE. */
+tandem_recipe tandem_recipe_of(tandem_dtype dtype, tandem_recipe of_s8);
 /* 1: some product draws the rounding of its weight. */
 int tandem_recipe_draws_weights(tandem_recipe recipe);
 
 /* --- Operators -------------------------------------------------------------------------------------------
  * */
 
-/* What a recipe does with the products of an operator whose precision casts to s8. */
+/* What a recipe does with the products of an operator whose precision has it. */
 typedef enum tandem_recipe_rule {
     TANDEM_RECIPE_ROUNDS, /* linear and matmul: their operands are rounded as the row says */
     TANDEM_RECIPE_KEEPS,  /* linear, one of the last: operands are rounded to bf16 */
@@ -65,13 +68,14 @@ typedef struct tandem_recipe_cast {
     uint32_t stream[3];
 } tandem_recipe_cast;
 
-/* Floats of a copy, [batch × lines × padded sum], and of the scratch that rounding needs; x is not read. */
+/* Floats of a copy, [batch × lines × padded sum], and of the scratch that rounding needs, given operand and
+ * sizes. */
 int64_t tandem_recipe_copied(const tandem_recipe_cast *cast);
 int64_t tandem_recipe_scratch(const tandem_recipe_cast *cast);
-int64_t tandem_recipe_padded(int64_t n); /* the next multiple of TANDEM_RECIPE_BLOCK */
+int64_t tandem_recipe_padded(int64_t n, tandem_format format); /* the next multiple of its blocks */
 
 /* tandem_recipe_round: copies an operand so that the summed dimension is last, pads each line with zeros to a
- * multiple of 16, transforms and rounds.
+ * multiple of the format's block, transforms and rounds.
  *   out      [tandem_recipe_copied]; overlaps nothing
  *   scratch  [tandem_recipe_scratch]; NULL where that is 0
  * Element i of `out` has draw i; of blocks of 16 × 16, draws follow blocks, rows of blocks after rows, and

@@ -74,8 +74,8 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 enum {
     TANDEM_TASK_READS = 6,
     TANDEM_TASK_WRITES = 4,
-    TANDEM_ATTENTION_VARIANT = 21,
-    TANDEM_MAX_VARIANT = 27
+    TANDEM_ATTENTION_VARIANT = 27,
+    TANDEM_MAX_VARIANT = 33
 };
 
 /* An array in the arena that exists for part of the step. Ids are fixed, as task ids are; bytes = 0: the
@@ -294,7 +294,7 @@ typedef struct tandem_cost_key {
 int tandem_step_cost_key(const tandem_step *step, int task, int variant, tandem_cost_key *key);
 /* Bit v: the task may take variant v in plans of these precisions (bit p: precision p). Only these need
  * costs. */
-unsigned tandem_step_variants(const tandem_step *step, int task, unsigned precisions);
+uint64_t tandem_step_variants(const tandem_step *step, int task, unsigned precisions);
 
 /* --- Values ---------------------------------------------------------------------------------------------
  * */
@@ -351,6 +351,8 @@ typedef enum tandem_memory_category {
     TANDEM_MEMORY_ACTIVATIONS_S8,
     TANDEM_MEMORY_ACTIVATIONS_F16,
     TANDEM_MEMORY_ACTIVATIONS_E4M3,
+    TANDEM_MEMORY_ACTIVATIONS_MXFP8,
+    TANDEM_MEMORY_ACTIVATIONS_NVFP4,
     TANDEM_MEMORY_ACTIVATIONS_S32, /* tokens and labels */
     TANDEM_MEMORY_SIDE_RESULTS,    /* statistics, argmax, probabilities: saved for the backward pass */
     TANDEM_MEMORY_ACTIVATION_GRADIENTS,
