@@ -96,8 +96,9 @@ static void print_predicted(const tandem_goodput *g)
     }
     append_goodput(rate, sizeof rate, g);
     answer_line(label, "%s%% to the same loss (95%%: %s to %s%%)%s%s",
-                goodput_percent(g, g->sensitivity).text, goodput_percent(g, g->low).text,
-                goodput_percent(g, g->high).text, isnan(g->bias) ? ", bias unknown" : "", rate);
+                goodput_percent(g, g->sensitivity).text, tandem_quantity_plain(g->prediction_low, 1).text,
+                tandem_quantity_plain(g->prediction_high, 1).text, isnan(g->bias) ? ", bias unknown" : "",
+                rate);
     if (g->range_batch > 0)
         answer_line("ranges", "of batches of %lld; `tandem sensitivity` estimates how they grow with others",
                     (long long)g->range_batch);
@@ -133,6 +134,8 @@ void answer_extra_samples_details(const tandem_goodput *g)
     if (g->n_point > 1 && g->sensitivity_at[worst] > 0)
         (void)snprintf(point, sizeof point, "; most at %.0f%% of the training: %s%%", g->point[worst],
                        goodput_percent(g, g->sensitivity_at[worst]).text);
+    answer_line("sampling", "%s to %s%%: other batches of the estimate would say so in 95 of 100 cases",
+                goodput_percent(g, g->low).text, goodput_percent(g, g->high).text);
     answer_line("their parts", "noise %s%%, bias %s%s%s", goodput_percent(g, fmax(g->noise, 0)).text,
                 isnan(g->bias) ? "unknown" : goodput_percent(g, fmax(g->bias, 0)).text,
                 isnan(g->bias) ? "" : "%", point);

@@ -41,6 +41,8 @@ static json_t *candidate_devices_json(const tandem_time_sources *sources)
 json_t *cli_candidate_json(const tandem_candidate *candidate)
 {
     static const tandem_goodput no_goodput = {.sensitivity = NAN,
+                                              .prediction_low = NAN,
+                                              .prediction_high = NAN,
                                               .low = NAN,
                                               .high = NAN,
                                               .noise = NAN,

@@ -61,6 +61,8 @@ void goodput_add_json(json_t *object, const tandem_goodput *g)
     json_object_set_new(object, "sensitivity", cli_json_number(g->sensitivity));
     json_object_set_new(object, "sensitivity_low", cli_json_number(g->low));
     json_object_set_new(object, "sensitivity_high", cli_json_number(g->high));
+    json_object_set_new(object, "prediction_low", cli_json_number(g->prediction_low));
+    json_object_set_new(object, "prediction_high", cli_json_number(g->prediction_high));
     json_object_set_new(object, "sensitivity_noise", cli_json_number(g->noise));
     json_object_set_new(object, "sensitivity_bias", cli_json_number(g->bias));
     json_object_set_new(object, "sensitivity_training_points", points);

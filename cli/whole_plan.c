@@ -12,6 +12,8 @@ static json_t *as_percent(double share) { return cli_json_number(100 * share); }
 json_t *whole_plan_json(const tandem_plan_estimate *e)
 {
     json_t *json = json_object(), *points = json_array();
+    const tandem_prediction prediction =
+        tandem_prediction_interval(e->samples, e->samples_low, e->samples_high);
     for (int a = 0; a < e->n_point; a++) json_array_append_new(points, json_integer(e->point[a]));
     json_object_set_new(json, "model", json_string(e->model));
     json_object_set_new(json, "emulated_on", json_string(e->device));
@@ -23,6 +25,8 @@ json_t *whole_plan_json(const tandem_plan_estimate *e)
     json_object_set_new(json, "extra_samples", as_percent(e->samples));
     json_object_set_new(json, "extra_samples_low", as_percent(e->samples_low));
     json_object_set_new(json, "extra_samples_high", as_percent(e->samples_high));
+    json_object_set_new(json, "prediction_low", as_percent(prediction.low));
+    json_object_set_new(json, "prediction_high", as_percent(prediction.high));
     json_object_set_new(json, "noise", as_percent(e->noise));
     json_object_set_new(json, "bias", as_percent(e->along));
     json_object_set_new(json, "bias_half", as_percent(e->along_half));
@@ -119,8 +123,12 @@ static void print_limits(const tandem_plan_estimate *e)
 static void print_samples(const char *label, const tandem_plan_estimate *e, const char *rest)
 {
     const double half = 100 * fmax(e->samples_high - e->samples, e->samples - e->samples_low);
-    answer_line(label, "%s%% (95%% by sampling: %s to %s%%)%s",
+    const tandem_prediction prediction =
+        tandem_prediction_interval(e->samples, e->samples_low, e->samples_high);
+    answer_line(label, "%s%% (95%%: %s to %s%%; of sampling: %s to %s%%)%s",
                 tandem_quantity_known_to(100 * e->samples, half).text,
+                tandem_quantity_plain(100 * prediction.low, 1).text,
+                tandem_quantity_plain(100 * prediction.high, 1).text,
                 tandem_quantity_known_to(100 * e->samples_low, half).text,
                 tandem_quantity_known_to(100 * e->samples_high, half).text, rest);
 }

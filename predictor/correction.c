@@ -96,3 +96,18 @@ tandem_correction tandem_correction_find(const tandem_tried_plan *tried, int n)
     to.high = exp(factor_quantile(weight, 0.975));
     return to;
 }
+
+/* Both scatters are of logarithms, and so is that of sampling taken, to each side by itself. */
+static double scatter_of(double ratio)
+{
+    const double sampling = ratio > 1 ? log(ratio) / NORMAL_95 : 0;
+    return NORMAL_95 * sqrt(DEVIATION_OF_MODELS * DEVIATION_OF_MODELS +
+                            DEVIATION_OF_PLANS * DEVIATION_OF_PLANS + sampling * sampling);
+}
+
+tandem_prediction tandem_prediction_interval(double value, double low, double high)
+{
+    if (!(value > 0)) return (tandem_prediction){low, high > 0 ? high * exp(scatter_of(1)) : high};
+    return (tandem_prediction){low > 0 ? value * exp(-scatter_of(value / low)) : fmin(low, 0),
+                               value * exp(scatter_of(high / value))};
+}

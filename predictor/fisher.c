@@ -16,8 +16,8 @@
  *    and 57344/amax, like int8. mxfp8 and nvfp4 (1 bit of mantissa, l = 0) count as if the tensor were one
  *    block. f16 (l = −14) has z = 1; its gradients have the loss scale, taken as the largest power of two
  *    with which no gradient exceeds 65504, where dynamic scaling settles (Micikevicius et al., "Mixed
- *    Precision Training", ICLR 2018). Amax are those of the statistics. An operand in f16 beyond 65504 would be
- *    infinite; its v is amax², the worst that noise can do. bf16 and tf32 have the
+ *    Precision Training", ICLR 2018). Amax are those of the statistics. An operand in f16 beyond 65504 would
+ *    be infinite; its v is amax², the worst that noise can do. bf16 and tf32 have the
  *    exponents of f32: s = 0. v_x, v_w, v_g below are such variances per element. They are taken as equal for
  *    all elements of a tensor, and as independent. (Rounding never changes zeros: v_x is too large for the
  *    output of a relu.)

@@ -44,6 +44,9 @@ static void set_sensitivity(tandem_goodput *g, const tandem_plan_sensitivity *of
     g->sensitivity = 100 * e->value;
     g->low = 100 * e->low;
     g->high = 100 * e->high;
+    const tandem_prediction prediction = tandem_prediction_interval(g->sensitivity, g->low, g->high);
+    g->prediction_low = prediction.low;
+    g->prediction_high = prediction.high;
     g->noise = 100 * e->noise;
     g->bias = 100 * e->bias;
     g->n_point = of->n_point;
@@ -144,8 +147,14 @@ tandem_status tandem_goodput_find(tandem_goodput *goodput, tandem_planner *plann
                                   tandem_error *error)
 {
     const tandem_graph *graph = tandem_planner_graph(planner, 0);
-    tandem_goodput g = {
-        .sensitivity = NAN, .low = NAN, .high = NAN, .noise = NAN, .bias = NAN, .fp32_samples_per_s = NAN};
+    tandem_goodput g = {.sensitivity = NAN,
+                        .low = NAN,
+                        .high = NAN,
+                        .prediction_low = NAN,
+                        .prediction_high = NAN,
+                        .noise = NAN,
+                        .bias = NAN,
+                        .fp32_samples_per_s = NAN};
     const tandem_estimate *estimate = NULL;
     const char *why_none = "";
     tandem_status status = tandem_planner_estimate(&estimate, &why_none, planner, error);

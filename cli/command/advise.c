@@ -169,9 +169,10 @@ static int print_advise_text(const tandem_advice *v, const cli_options *options,
 {
     cli_table table = {0};
     print_advise_answer(v, advice, interval);
-    cli_table_row(&table, "\tranks\tbatch/rank\t>samples/s\t>step\t>sum (%s)\t>extra samples %%%s\t>memory\t",
-                  cli_method_text(v->candidate[v->best].answer.plan->method),
-                  v->by_goodput ? "\t>goodput/s" : "");
+    cli_table_row(
+        &table,
+        "\tranks\tbatch/rank\t>samples/s\t>step\t>sum (%s)\t>extra samples %% (sampling)%s\t>memory\t",
+        cli_method_text(v->candidate[v->best].answer.plan->method), v->by_goodput ? "\t>goodput/s" : "");
     for (int k = 0; k < v->n; k++) add_case_row(&table, v, k, options);
     putchar('\n');
     const int code = cli_table_finish(&table);

@@ -71,7 +71,7 @@ static int print_split_text(const split_context *s)
     putchar('\n');
     cli_table_row(&table, "chosen\tbatch/rank\t>step\t>samples/s\t>sum (%s)%s",
                   cli_method_text(s->answer.plan->method),
-                  s->is_estimated ? "\t>extra samples %\t>goodput/s" : "");
+                  s->is_estimated ? "\t>extra samples % (sampling)\t>goodput/s" : "");
     for (int k = 0; k < N_BATCH_PLAN; k++) add_split_row(&table, s, k);
     return cli_table_finish(&table);
 }

@@ -45,7 +45,7 @@ static uint64_t pareto_peak_bytes(const uint64_t *peak_bytes)
 static int print_pareto_rows(const allocate_context *a, const pareto_row *rows, int n)
 {
     cli_table table = {0};
-    cli_table_row(&table, "plan\t>step\t>ns\t>sum (%s)\t>extra samples %%\t>goodput/s\t>memory\t",
+    cli_table_row(&table, "plan\t>step\t>ns\t>sum (%s)\t>extra samples %% (sampling)\t>goodput/s\t>memory\t",
                   cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++) {
         char text[SENSITIVITY_TEXT];

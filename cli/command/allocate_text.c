@@ -58,7 +58,7 @@ static int print_compared_plans(const allocate_context *a, int digits)
                    (plan_row){a->answer.plan->name, "<", a->answer.allocation.step_ns,
                               a->answer.allocation.sensitivity_bound, &a->answer.goodput});
     cli_table_row(&table, "plan\t>step\t>sum (%s)%s", cli_method_text(a->answer.plan->method),
-                  a->estimate ? "\t>extra samples %\t>goodput/s" : "");
+                  a->estimate ? "\t>extra samples % (sampling)\t>goodput/s" : "");
     for (int k = 0; k < n; k++) {
         const plan_row *row = &rows[k];
         const tandem_quantity step = tandem_quantity_ns_to(row->step_ns, digits),

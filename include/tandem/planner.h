@@ -184,7 +184,9 @@ typedef struct tandem_goodput {
     char unknown[TANDEM_ERROR_TEXT]; /* why it is not */
     /* every operator is, and the exchange rounds nothing: the sensitivity is 0, estimated or not */
     int is_fp32;
-    double sensitivity, low, high;
+    double sensitivity, low, high; /* percent; the 95 % interval of sampling: other batches of the estimate */
+    /* where 95 % of trainings would lie: as trials scatter about predictions (tandem_prediction_interval) */
+    double prediction_low, prediction_high;
     double noise, bias; /* its parts, which may come out negative */
     int n_point; /* at which the model was estimated: percent of its training, and the sensitivity there */
     double point[TANDEM_GOODPUT_POINTS], sensitivity_at[TANDEM_GOODPUT_POINTS];

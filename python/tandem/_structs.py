@@ -469,6 +469,8 @@ class Goodput(Structure):
         ("sensitivity", c_double),
         ("low", c_double),
         ("high", c_double),
+        ("prediction_low", c_double),
+        ("prediction_high", c_double),
         ("noise", c_double),
         ("bias", c_double),
         ("n_point", c_int),

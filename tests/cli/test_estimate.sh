@@ -134,7 +134,7 @@ report "estimate: replay prints the extra samples of a plan" $?
 
 # Every figure of a text ends where its interval does: derived here from the numbers of the JSON.
 cat >digits.py <<'EOT'
-import json, math, sys
+import json, math, re, sys
 def shown(value, half):
     exponent = min(max(math.floor(math.log10(half) + 1e-12), -9), 9)
     if abs(round(math.log10(half)) - math.log10(half)) < 1e-9:
@@ -161,7 +161,13 @@ for p in rows:
     for part in texts(p):
         if p is result and " (" in part and "line" in sys.argv[3:]:
             value, interval = part[:-1].split(" (")
-            part = "%s%% to the same loss (95%%: %s%%)" % (value, interval)
+            line = re.search(r"^extra samples  (\S+)% to the same loss \(95%: (\S+) to (\S+)%\)", text, re.M)
+            assert line and line[1] == value, (value, text)
+            ends = [p["prediction_low"], p["prediction_high"]]
+            for end in 0, 1:  # one digit
+                assert abs(float(line[2 + end]) - ends[end]) <= ends[end] / 2, (p, text)
+            assert ends[0] < p["sensitivity_low"] <= p["sensitivity_high"] < ends[1], p
+            part = "sampling       %s%%: " % interval
         assert part in text, (part, text)
         found += 1
     for one in p.get("sensitivity_largest", []) if p is result else []:

@@ -97,11 +97,39 @@ static void a_plan_better_than_its_base(void **state)
     assert_true(got.n_trial == 1 && got.low > 0 && got.factor < 0.3);
 }
 
+/* ---- Without trials ---- */
+
+/* By hand, with 1.959964·√(1.5² + 0.35²) = 3.01893: a factor of e^3.01893 = 20.469 to each side. Sampling
+ * adds its own: where it says 4 times, a deviation of ln 4/1.959964 = 0.70731. */
+static void a_prediction_is_as_wide_as_trainings_scatter(void **state)
+{
+    const tandem_prediction exact = tandem_prediction_interval(2, 2, 2),
+                            wide = tandem_prediction_interval(2, 0.5, 8);
+    assert_true(fabs(exact.high / 2 - 20.469) < 0.002 && fabs(exact.low * exact.high - 4) < 1e-9);
+    assert_true(fabs(log(wide.high / 2) - 3.32202) < 1e-4 && fabs(wide.low * wide.high - 4) < 1e-9);
+    assert_true(tandem_prediction_interval(2, -1, 2).low == -1 &&
+                tandem_prediction_interval(2, 0, 2).low == 0);
+}
+
+static void a_prediction_of_nothing_keeps_its_sampling(void **state)
+{
+    const tandem_prediction none = tandem_prediction_interval(0, 0, 0),
+                            less = tandem_prediction_interval(-1, -2, 1),
+                            unknown = tandem_prediction_interval(NAN, NAN, NAN);
+    assert_true(none.low == 0 && none.high == 0);
+    assert_true(less.low == -2 && fabs(less.high - 20.469) < 0.002);
+    assert_true(isnan(unknown.low) && isnan(unknown.high));
+    assert_true(tandem_prediction_interval(-1, -2, -0.5).high == -0.5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(intervals_hold_other_plans), cmocka_unit_test(trials_that_say_nothing),
-        cmocka_unit_test(plans_that_diverge_or_have_no_limit), cmocka_unit_test(an_exact_trial_says_most),
-        cmocka_unit_test(a_plan_better_than_its_base)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_prediction_is_as_wide_as_trainings_scatter),
+                                       cmocka_unit_test(a_prediction_of_nothing_keeps_its_sampling),
+                                       cmocka_unit_test(intervals_hold_other_plans),
+                                       cmocka_unit_test(trials_that_say_nothing),
+                                       cmocka_unit_test(plans_that_diverge_or_have_no_limit),
+                                       cmocka_unit_test(an_exact_trial_says_most),
+                                       cmocka_unit_test(a_plan_better_than_its_base)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

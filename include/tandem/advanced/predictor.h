@@ -479,5 +479,15 @@ typedef struct tandem_correction {
  * 6,000 exponentials a trial. */
 tandem_correction tandem_correction_find(const tandem_tried_plan *tried, int n);
 
+/* tandem_prediction_interval: where 95 % of trainings would lie of which `value` is predicted, with the 95 %
+ * interval low to high of sampling: by the scatter of trials about predictions, between models and within one
+ * (predictor/correction.c), where no trial of the model narrows it. A value of 0 or less has no logarithm:
+ * its interval is that of sampling, with the upper end as far above as that of a value there. NaN stays NaN.
+ * */
+typedef struct tandem_prediction {
+    double low, high;
+} tandem_prediction;
+tandem_prediction tandem_prediction_interval(double value, double low, double high);
+
 TANDEM_END_DECLARATIONS
 #endif
