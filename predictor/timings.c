@@ -515,16 +515,6 @@ static tandem_status refuse_undescribed(const char *name, tandem_status status, 
 
 tandem_status tandem_timing_device(tandem_device *device, const char *name, tandem_error *error)
 {
-    static const struct {
-        const char *spelling, *gpu;
-    } spellings[] = {
-#define SPELLING(spelling, gpu) {spelling, gpu},
-#include "predictor/spellings.def"
-#undef SPELLING
-    };
-    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
-        if (strcmp(spellings[i].spelling, name) == 0)
-            return tandem_device_find(device, spellings[i].gpu, error);
     const tandem_status status = tandem_device_find(device, name, error);
     if (status == TANDEM_OK && tandem_device_is_described(device)) return TANDEM_OK;
     return refuse_undescribed(name, status, error);

@@ -66,8 +66,9 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
 /* All known devices: the rows of profiles/devices/cpu.def, weakest first, then those of cards.def. */
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
-/* By name; also cuda:0, cuda:1, … of any machine, and torch:NAME. TANDEM_UNKNOWN_NAME suggests the nearest
- * one. */
+/* By name; also cuda:0, cuda:1, … of any machine, torch:NAME, and a card as tables, nvidia-smi and people
+ * write it, such as "V100-PCIe-32GB" (profiles/devices/spellings.def). *device has the row's own name.
+ * TANDEM_UNKNOWN_NAME suggests the nearest one. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
 /* A device as typed on a command line: a name, or `strongest` or `weakest`: the last and the first row of
  * profiles/devices/cpu.def that this machine's CPU has. *device has the real name. Files never contain

@@ -80,6 +80,35 @@ static int64_t parse_positive(const char *text, size_t n, int64_t max)
     return value;
 }
 
+/* Whether a word without its COUNT* and @RANKS_PER_NODE names a device. */
+static bool names_device(const char *word)
+{
+    char name[WORD];
+    tandem_device device;
+    const char *const star = strchr(word, '*'), *const begin = star ? star + 1 : word;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, "@"), begin);
+    return tandem_device_find(&device, name, NULL) == TANDEM_OK;
+}
+
+/* Joins the next words to the device's where they name a card together, as in "RTX 2080 Ti". An option has a
+ * '=', and no name is longer than four words. */
+static void join_device_words(cluster_parser *p)
+{
+    char joined[WORD];
+    const char *at = p->at;
+    (void)snprintf(joined, sizeof joined, "%s", p->word);
+    for (int more = 0; more < 3; more++) {
+        while (is_blank(*at)) at++;
+        const size_t n = strcspn(at, " \t\r\n+"), used = strlen(joined);
+        if (n == 0 || memchr(at, '=', n) || used + 1 + n >= sizeof joined) return;
+        (void)snprintf(joined + used, sizeof joined - used, " %.*s", (int)n, at);
+        at += n;
+        if (!names_device(joined)) continue;
+        memcpy(p->word, joined, sizeof joined);
+        p->at = at;
+    }
+}
+
 /* [COUNT*]DEVICE[@RANKS_PER_NODE] */
 static tandem_status read_class_device(cluster_parser *p, tandem_cluster_class *class)
 {
@@ -222,6 +251,7 @@ static tandem_status parse_cluster_class(cluster_parser *p)
                                 "class, COUNT*DEVICE",
                                 TANDEM_MAX_CLASS);
     if (!p->word[0]) return refuse_class(p, "a device is missing here");
+    join_device_words(p);
     status = read_class_device(p, &class);
     while (status == TANDEM_OK) {
         status = next_cluster_word(p);

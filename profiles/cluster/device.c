@@ -1,5 +1,6 @@
 /* device.c: the table of devices, and which of them this machine has. */
 #include "base/nearest.h"
+#include "base/plain_text.h"
 #include "tandem/advanced/step.h"
 #include "tandem/cluster.h"
 
@@ -176,11 +177,68 @@ static bool is_row_present(int index)
 /* Words of the command line for the last and the first row that this machine's CPU can run. */
 static const char word_strongest[] = "strongest", word_weakest[] = "weakest";
 
-static int find_device_row(const char *name)
+/* --- Names of cards ------------------------------------------------------------------------------------- */
+
+static int lower_letter(char c) { return tandem_is_letter(c) ? c | 0x20 : c; }
+
+/* The next character that tells names apart, in lower case; 0 = the end. */
+static int next_telling(const char **at)
 {
-    for (int i = 0; name && i < N_DEVICE; i++)
+    *at += strspn(*at, "-_ ");
+    return **at ? lower_letter(*(*at)++) : 0;
+}
+
+static bool is_same_card_name(const char *a, const char *b)
+{
+    for (;;) {
+        const int one = next_telling(&a), other = next_telling(&b);
+        if (one != other) return false;
+        if (!one) return true;
+    }
+}
+
+/* Without the maker's and product lines' words, as in "NVIDIA GeForce RTX 3090". */
+static const char *skip_maker(const char *name)
+{
+    static const char *const words[] = {"nvidia", "tesla", "geforce"};
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        const char *at = name;
+        const char *word = words[w];
+        while (*word && lower_letter(*at) == *word) at++, word++;
+        if (!*word && *at && strchr("-_ ", *at)) name = at + 1;
+    }
+    return name;
+}
+
+static int find_exact_row(const char *name)
+{
+    for (int i = 0; i < N_DEVICE; i++)
         if (strcmp(devices[i].name, name) == 0) return i;
     return -1;
+}
+
+/* A card by any spelling; its own name comes first. −1: no card is written so. */
+static int find_spelled_card(const char *name)
+{
+    static const struct {
+        const char *spelling, *gpu;
+    } spellings[] = {
+#define SPELLING(spelling, gpu) {spelling, gpu},
+#include "profiles/devices/spellings.def"
+#undef SPELLING
+    };
+    const char *const card = skip_maker(name);
+    for (int i = 0; i < N_DEVICE; i++)
+        if (tandem_device_is_described(&devices[i]) && is_same_card_name(devices[i].name, card)) return i;
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        if (is_same_card_name(spellings[i].spelling, card)) return find_exact_row(spellings[i].gpu);
+    return -1;
+}
+
+static int find_device_row(const char *name)
+{
+    const int exact = name ? find_exact_row(name) : -1;
+    return exact < 0 && name ? find_spelled_card(name) : exact;
 }
 
 int tandem_device_count(void) { return N_DEVICE; }
@@ -193,7 +251,7 @@ const tandem_device *tandem_device_get(int index)
 static tandem_status refuse_unknown_device(const char *name, tandem_error *error)
 {
     const char *candidates[N_DEVICE + 3];
-    char known[512] = "";
+    char known[768] = "";
     size_t n = 0;
     for (int i = 0; i < N_DEVICE; i++) {
         candidates[n++] = devices[i].name;

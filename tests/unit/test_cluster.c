@@ -1,5 +1,6 @@
 /* folder: profiles */
 /* Devices and clusters: the table, what this machine is, and clusters as text and as JSON. */
+#include <math.h>
 #include <unistd.h>
 
 #include "profiles/cluster/cluster_text.h"
@@ -51,6 +52,83 @@ static void cards_are_found_by_number(void **state)
     assert_false(tandem_device_is_described(&device));
     assert_false(tandem_device_is_present("cuda:0"));
     assert_int_equal(tandem_device_require("cuda:0", &error), TANDEM_OK);
+}
+
+/* As tables, nvidia-smi and people write them; what is no card stays none. */
+static void cards_are_found_by_any_spelling(void **state)
+{
+    static const char *const spelled[][2] = {
+        {"V100", "v100"},
+        {"T4-16GB", "t4"},
+        {"Tesla T4", "t4"},
+        {"L4-24GB", "l4"},
+        {"H100-SXM", "h100"},
+        {"H100 PCIe", "h100_pcie"},
+        {"NVIDIA H100 80GB HBM3", "h100"},
+        {"A100-SXM4-40GB", "a100_40gb"},
+        {"NVIDIA A100-SXM4-80GB", "a100"},
+        {"NVIDIA A100 80GB PCIe", "a100_pcie"},
+        {"NVIDIA A100-PCIE-40GB", "a100_pcie_40gb"},
+        {"NVIDIA GeForce RTX 3090", "rtx3090"},
+        {"rtx 4090", "rtx4090"},
+        {"RTX A5000", "rtx_a5000"},
+        {"A6000", "rtx_a6000"},
+        {"RTX-2080-Ti", "rtx2080ti"},
+        {"GTX1080Ti", "gtx1080ti"},
+    };
+    static const char *const none[] = {"",
+                                       "-",
+                                       "V1000",
+                                       "nvidia",
+                                       "NVIDIA ",
+                                       "RTX",
+                                       "RTX 4090 Laptop GPU",
+                                       "CPU:AVX2",
+                                       "cpu avx2",
+                                       "Tesla V100-SXM2-32GB"};
+    tandem_device device;
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
+        tandem_error error = {0};
+        require_ok(tandem_device_find(&device, spelled[i][0], &error), &error);
+        assert_string_equal(device.name, spelled[i][1]);
+    }
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_int_equal(tandem_device_find(&device, none[i], NULL), TANDEM_UNKNOWN_NAME);
+}
+
+static void a_cluster_takes_spellings(void **state)
+{
+    tandem_cluster cluster;
+    tandem_error error = {0};
+    require_ok(tandem_cluster_parse(&cluster, "V100 + T4", &error), &error);
+    assert_string_equal(cluster.classes[0].device.name, "v100");
+    assert_string_equal(cluster.classes[1].device.name, "t4");
+    require_ok(
+        tandem_cluster_parse(
+            &cluster, "2*RTX 2080 Ti@2 batch=4+NVIDIA A100 80GB PCIe memory=40GB + v100 PCIe 32GB", &error),
+        &error);
+    assert_string_equal(cluster.classes[0].device.name, "rtx2080ti");
+    assert_true(cluster.classes[0].n_rank == 2 && cluster.classes[0].per_node == 2 &&
+                cluster.classes[0].batch == 4);
+    assert_string_equal(cluster.classes[1].device.name, "a100_pcie");
+    assert_string_equal(cluster.classes[2].device.name, "v100_pcie");
+    /* a word that names no card with the device is an option, and refused as such */
+    assert_int_equal(tandem_cluster_parse(&cluster, "t4 batch", &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "a device may be followed by"));
+}
+
+/* GeForce cards sum fp16 in f32 at half of the rate at which they sum it in fp16, which is that of the
+ * datasheet's first line. */
+static void geforce_peaks_are_those_with_f32_sums(void **state)
+{
+    static const char *const names[] = {"rtx3090", "rtx4090", "rtx2080ti"};
+    for (int i = 0; i < 3; i++) {
+        tandem_device device;
+        assert_int_equal(tandem_device_find(&device, names[i], NULL), TANDEM_OK);
+        const tandem_gpu_spec *const spec = &device.gpu_spec;
+        assert_true(fabs(spec->flops_per_s[TANDEM_S8] / spec->flops_per_s[TANDEM_F16] - 4) < 0.01);
+        assert_true(tandem_device_is_described(&device) && !tandem_device_is_present(names[i]));
+    }
 }
 
 static void a_gpu_has_the_types_of_its_capability(void **state)
@@ -595,6 +673,9 @@ int main(void)
         cmocka_unit_test(cards_are_found_by_number),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(descriptions_are_whole),
+        cmocka_unit_test(cards_are_found_by_any_spelling),
+        cmocka_unit_test(a_cluster_takes_spellings),
+        cmocka_unit_test(geforce_peaks_are_those_with_f32_sums),
         cmocka_unit_test(a_gpu_has_the_types_of_its_capability),
         cmocka_unit_test(an_unknown_device_has_a_nearest),
         cmocka_unit_test(this_machine_is_what_its_kernel_says),

@@ -56,9 +56,9 @@ tandem_status tandem_timing_check(const tandem_timing *timing, const tandem_work
  * one call, whose time is no part of a prediction; it names "zeros" where the operands were zeros, whose
  * products take little power, so that clocks stay up. */
 int tandem_timing_timed(const tandem_timing *timing);
-/* The described device that a table means: one of tandem_device_find, or a spelling with its form, such as
- * "V100-PCIe-32GB". TANDEM_UNKNOWN_NAME names the nearest described one and what a description takes;
- * TANDEM_NO_DEVICE says the same of a device without description, such as a CPU. */
+/* The described device that a table means, by tandem_device_find (cluster.h). TANDEM_UNKNOWN_NAME names the
+ * nearest described one and what a description takes; TANDEM_NO_DEVICE says the same of a device without
+ * description, such as a CPU. */
 tandem_status tandem_timing_device(tandem_device *device, const char *name, tandem_error *error);
 
 /* --- Import (predictor/import.c) ------------------------------------------------------------------------ */
