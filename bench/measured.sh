@@ -4,6 +4,7 @@
 # is built with what stays, and predicts those rows. Prints what `tandem predict --list` says of them, and by
 # source (bench/measured.py) errors of all rows and of those above 0.2 ms, beside a nearest row's rate and the
 # description's time. Last, how far the ratio of two precisions of one shape is off.
+# KEEP: a folder that gets kept.csv and that tandem, for bench/own_rows.py.
 # FOLD: another tenth, of 0 to 9; how rows are used was chosen by others than 0.
 # usage: bench/measured.sh TABLES     a folder with the tables of docs/predicting.md as NAME.csv.xz
 set -eu
@@ -26,8 +27,10 @@ make -C "$work/tree" --no-print-directory -j"$(nproc)" NVCC= build/tandem >>"$wo
     tail -n 20 "$work/log" >&2
     exit 1
 }
+[ -z "${KEEP:-}" ] || KEEP=$(cd "$KEEP" && pwd)
 cd "$work/here" # where no store is
 tandem=$work/tree/build/tandem
+[ -z "${KEEP:-}" ] || cp "$work/kept.csv" "$tandem" "$KEEP"
 "$tandem" predict --list "$work/kept.csv" -o "$work/predicted.csv"
 "$tandem" predict --list "$work/kept.csv" --from-description -o "$work/described.csv" >/dev/null
 echo

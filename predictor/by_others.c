@@ -10,7 +10,11 @@
  *
  * Events around one call add what the shortest row of their manner has over a launch; the more of a row is
  * such time, the less it counts. Lengths, noise and agreement were chosen by rows that were kept back, of
- * other tenths than the one whose errors bench/README.md has (bench/measured.sh). */
+ * other tenths than the one whose errors bench/README.md has (bench/measured.sh).
+ *
+ * r is no further from the level than a near row's is. A task takes no less than the same one of half the
+ * batch, which it contains: where r says otherwise, both take their geometric mean (isotonic regression).
+ * What a user's own rows of a kernel say about all this is added (predictor/own_rows.c). */
 #include "predictor/by_others.h"
 
 #include <math.h>
@@ -20,10 +24,13 @@
 #include "base/grow.h"
 #include "base/hash.h"
 #include "predictor/form.h"
+#include "predictor/own_rows.h"
 #include "tandem/advanced/timings.h"
 
 enum {
-    N_SET = TANDEM_N_WORK_CLASS * TANDEM_N_COMPUTE_DTYPE * 2,
+    N_SET = TANDEM_N_OTHERS_KERNEL,
+    MAX_HALVES = 64, /* of sizes up to 2^53 */
+    MAX_ADDED = 64,
     N_MANNER = 2 * TANDEM_N_PASS,
     N_ANSWER = 1024,
     MAX_TABLES = 1 << 12
@@ -59,20 +66,34 @@ typedef struct other_row {
     int manner;
 } other_row;
 
+/* How far rows are from what the others of them give: a logarithmic standard deviation, and the most that
+ * near rows left unknown of one, over the variance of residuals. */
+typedef struct rows_spread {
+    double own, unknown;
+} rows_spread;
+
 /* Rows of one kernel, class and type. */
 typedef struct other_set {
-    int is_read, is_followed;
+    int is_read;
     other_row *row;
     int n, room;
     int n_of[N_MANNER];
-    double level[N_MANNER], events_ns[N_MANNER], spread[N_MANNER]; /* spread: 0 = not yet asked for */
+    double level[N_MANNER], events_ns[N_MANNER];
+    rows_spread spread[N_MANNER]; /* own 0 = not yet asked for */
+    double least, most;           /* of residuals about their levels; at most 0, at least 0 */
+    tandem_own_rows own;
+    double own_added[MAX_ADDED],
+        own_events_ns; /* what own rows that are mostly events have over their work */
+    int n_added;
 } other_set;
 
 /* Models ask for one shape many times. */
 typedef struct answer {
     int set; /* + 1; 0 = free */
     float at[TANDEM_N_SHAPE];
-    double residual;
+    double residual, unknown;
+    int n_own; /* rows that own rests on; −1: it was not asked for */
+    tandem_own_answer own;
 } answer;
 
 struct tandem_by_others {
@@ -87,7 +108,7 @@ struct tandem_by_others {
 
 /* --- The form ------------------------------------------------------------------------------------------- */
 
-/* A task by the kernel that a row's timing names, without what a host's events add. */
+/* A task by the kernel that a row's timing names, without what a host's events add. *time: its own. */
 static double expected_ns(tandem_kernel_time *time, const tandem_by_others *of, const tandem_work *work,
                           int timed)
 {
@@ -102,7 +123,7 @@ static double expected_ns(tandem_kernel_time *time, const tandem_by_others *of, 
     return ns < 0 ? ns : tandem_timed_ns(constants, work, kept, ns) - added;
 }
 
-static int set_of(const tandem_gpu_spec *spec, const tandem_work *work, int timed)
+int tandem_others_kernel(const tandem_gpu_spec *spec, const tandem_work *work, int timed)
 {
     const int type = work->is_product ? (int)work->type : TANDEM_F32; /* others are bytes, mostly */
     if (type >= TANDEM_N_COMPUTE_DTYPE) return -1;
@@ -184,7 +205,7 @@ static tandem_status see_first_row(void *context, const tandem_timing *timing, t
     /* "a100_pcie_neusight" begins as a file of a100 does */
     if (strcmp(timing->device, r->of->device.name) != 0) return TANDEM_MISSING;
     if (tandem_timing_work(&work, timing, error) == TANDEM_OK)
-        r->table->set = set_of(&r->of->device.gpu_spec, &work, tandem_timing_timed(timing));
+        r->table->set = tandem_others_kernel(&r->of->device.gpu_spec, &work, tandem_timing_timed(timing));
     return TANDEM_MISSING;
 }
 
@@ -235,7 +256,10 @@ tandem_status tandem_by_others_open(tandem_by_others **out, const tandem_measure
 void tandem_by_others_close(tandem_by_others *of)
 {
     if (!of) return;
-    for (int s = 0; s < N_SET; s++) free(of->set[s].row);
+    for (int s = 0; s < N_SET; s++) {
+        free(of->set[s].row);
+        tandem_own_rows_clear(&of->set[s].own);
+    }
     free(of->table);
     free(of->known);
     free(of);
@@ -287,6 +311,10 @@ static void find_other_residuals(other_set *set, double *scratch)
             if (set->row[i].manner == m) scratch[n++] = (double)set->row[i].residual;
         set->n_of[m] = (int)n;
         set->level[m] = n > 0 ? tandem_median(scratch, n) : 0;
+    }
+    for (int i = 0; i < set->n; i++) {
+        const double off = (double)set->row[i].residual - set->level[set->row[i].manner];
+        set->least = fmin(set->least, off), set->most = fmax(set->most, off);
     }
 }
 
@@ -363,14 +391,50 @@ static int take_nearest(tandem_kriged nearest[TANDEM_MAX_KRIGED], const other_se
     return n;
 }
 
-/* About the level. */
-static double residual_of_nearest(const other_set *set, tandem_work_class class,
+/* About the level. Weights of kriging may be below 0, so that beside a trend it goes beyond all rows.
+ * *unknown: the variance that near rows leave, over that of residuals. */
+static double residual_of_nearest(double *unknown, const other_set *set, tandem_work_class class,
                                   const float at[TANDEM_N_SHAPE], float least)
 {
     tandem_kriged nearest[TANDEM_MAX_KRIGED];
     const int n = take_nearest(nearest, set, at, least);
-    return tandem_kriging_residual(nearest, n,
-                                   class == TANDEM_WORK_CONVOLUTION ? &convolution_rule : &other_rule, at);
+    double low = 0, high = 0;
+    for (int i = 0; i < n; i++) low = fmin(low, nearest[i].residual), high = fmax(high, nearest[i].residual);
+    const double residual = tandem_kriging_residual(
+        unknown, nearest, n, class == TANDEM_WORK_CONVOLUTION ? &convolution_rule : &other_rule, at);
+    return fmin(high, fmax(low, residual));
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rows that are most of their time events say nothing of their kernel. */
+static rows_spread spread_of_manner(const other_set *set, tandem_work_class class, int manner)
+{
+    enum { MOST = 64, LEAST = 8 };
+    double off[MOST], most_unknown = 0;
+    int n = 0;
+    const int step = (set->n_of[manner] + MOST - 1) / MOST;
+    for (int i = 0, seen = 0; i < set->n && n < MOST; i++) {
+        const other_row *const row = &set->row[i];
+        double unknown;
+        if (row->manner != manner || seen++ % step != 0 || row->weight < 0.25F) continue;
+        off[n++] = fabs(set->level[manner] - (double)row->residual +
+                        residual_of_nearest(&unknown, set, class, row->shape, same_shape));
+        most_unknown = fmax(most_unknown, unknown);
+    }
+    if (n < LEAST) return (rows_spread){NAN, 1};
+    qsort(off, (size_t)n, sizeof *off, compare_doubles);
+    return (rows_spread){off[(int)(0.8 * (n - 1) + 0.5)] / 1.2816, most_unknown};
+}
+
+static rows_spread known_spread(other_set *set, tandem_work_class class, int manner)
+{
+    if (set->spread[manner].own == 0) set->spread[manner] = spread_of_manner(set, class, manner);
+    return set->spread[manner];
 }
 
 static answer *find_answer(tandem_by_others *of, int s, const float at[TANDEM_N_SHAPE])
@@ -388,86 +452,233 @@ static int is_same_place(const float *a, const float *b)
 }
 
 /* A shape that was asked for lately is not computed again. */
-static double known_residual(tandem_by_others *of, int s, tandem_work_class class,
-                             const float at[TANDEM_N_SHAPE])
+static answer known_answer(tandem_by_others *of, int s, tandem_work_class class,
+                           const float at[TANDEM_N_SHAPE])
 {
     answer *const known = find_answer(of, s, at);
-    if (known && known->set == s + 1 && is_same_place(known->at, at)) return known->residual;
-    const double residual = residual_of_nearest(&of->set[s], class, at, 0);
-    if (!known) return residual;
-    *known = (answer){.set = s + 1, .residual = residual};
-    memcpy(known->at, at, sizeof known->at);
-    return residual;
+    if (known && known->set == s + 1 && is_same_place(known->at, at)) return *known;
+    answer made = {.set = s + 1, .n_own = -1};
+    made.residual = residual_of_nearest(&made.unknown, &of->set[s], class, at, 0);
+    memcpy(made.at, at, sizeof made.at);
+    if (known) *known = made;
+    return made;
+}
+
+/* What rows leave unknown of a kernel on a card, before any own row: of a shape, and shared by all. */
+static tandem_own_prior own_prior(tandem_by_others *of, other_set *set, const tandem_work *work, int manner)
+{
+    const double spread = known_spread(set, work->work_class, manner).own;
+    const tandem_spread_group group = tandem_spread_group_of(work, &of->device.gpu_spec);
+    const double fitted = tandem_spread_fitted(group)->own;
+    return (tandem_own_prior){.own = spread > 0 ? spread : fitted,
+                              .shared = tandem_evidence_spread_shared(
+                                  (int)group + (int)TANDEM_N_SPREAD_GROUP * (int)TANDEM_EVIDENCE_OTHERS, 0)};
+}
+
+static tandem_own_answer known_own(tandem_by_others *of, int s, const tandem_work *work, int manner,
+                                   const float at[TANDEM_N_SHAPE])
+{
+    other_set *const set = &of->set[s];
+    answer *const known = find_answer(of, s, at);
+    const int is_here = known && known->set == s + 1 && is_same_place(known->at, at);
+    if (set->own.n == 0) return (tandem_own_answer){0, 1};
+    if (is_here && known->n_own == set->own.n) return known->own;
+    const tandem_own_prior prior = own_prior(of, set, work, manner);
+    const tandem_own_answer own = tandem_own_rows_at(&set->own, &prior, at);
+    if (is_here) known->own = own, known->n_own = set->own.n;
+    return own;
+}
+
+/* A kernel of rows, and how a task of it is asked for. */
+typedef struct asking {
+    tandem_by_others *of;
+    int set, manner, timed, with_own;
+} asking;
+
+/* What rows make of the form's time, own ones included. *unknown, may be NULL: what own ones leave. */
+static double factor_of_rows(double *unknown, const asking *ask, const tandem_work *work)
+{
+    float at[TANDEM_N_SHAPE];
+    locate_work(at, work, ask->timed);
+    const answer theirs = known_answer(ask->of, ask->set, work->work_class, at);
+    tandem_own_answer own = {0, 1};
+    if (ask->with_own) own = known_own(ask->of, ask->set, work, ask->manner, at);
+    if (unknown) *unknown = own.unknown;
+    return exp(ask->of->set[ask->set].level[ask->manner] + theirs.residual + own.residual);
+}
+
+/* Logarithms of times of the same task, each of double the batch of the one before. */
+typedef struct batch_chain {
+    double log_ns[2 * MAX_HALVES];
+    int n, asked; /* which of them was asked for */
+} batch_chain;
+
+static double log_expected(const asking *ask, const tandem_work *work, const tandem_kernel_time *form)
+{
+    return log(fmax(form->least_ns, form->ns * factor_of_rows(NULL, ask, work)));
+}
+
+/* Those that could take as long as the asked one though they are smaller, or as short though larger: within
+ * what rows move the form by at most. */
+static void find_batch_chain(batch_chain *chain, const asking *ask, const tandem_work *work, double log_ns,
+                             double asked_ns)
+{
+    const other_set *const set = &ask->of->set[ask->set];
+    const double apart = exp(set->most - set->least + (ask->with_own ? set->own.most - set->own.least : 0));
+    double down[MAX_HALVES];
+    tandem_kernel_time form;
+    int n_down = 0;
+    tandem_work at = *work;
+    while (n_down < MAX_HALVES - 1 && tandem_work_of_batch(&at, &at, 0.5)) {
+        if (!(expected_ns(&form, ask->of, &at, ask->timed) > 0) || form.ns * apart < asked_ns) break;
+        down[n_down++] = log_expected(ask, &at, &form);
+    }
+    chain->n = 0;
+    for (int i = n_down - 1; i >= 0; i--) chain->log_ns[chain->n++] = down[i];
+    chain->asked = n_down;
+    chain->log_ns[chain->n++] = log_ns;
+    at = *work;
+    while (chain->n < 2 * MAX_HALVES && tandem_work_of_batch(&at, &at, 2)) {
+        if (!(expected_ns(&form, ask->of, &at, ask->timed) > 0) || form.ns > asked_ns * apart) break;
+        chain->log_ns[chain->n++] = log_expected(ask, &at, &form);
+    }
+}
+
+/* Isotonic regression by pooling adjacent violators (Barlow et al., Statistical Inference under Order
+ * Restrictions, 1972): the asked one's value. */
+static double pooled_log_ns(const batch_chain *chain)
+{
+    double mean[2 * MAX_HALVES];
+    int first[2 * MAX_HALVES], size[2 * MAX_HALVES], n = 0;
+    for (int i = 0; i < chain->n; i++) {
+        mean[n] = chain->log_ns[i], first[n] = i, size[n++] = 1;
+        for (; n > 1 && mean[n - 2] > mean[n - 1]; n--) {
+            const int both = size[n - 2] + size[n - 1];
+            mean[n - 2] += (mean[n - 1] - mean[n - 2]) * size[n - 1] / both;
+            size[n - 2] = both;
+        }
+    }
+    while (first[n - 1] > chain->asked) n--;
+    return mean[n - 1];
+}
+
+static double others_expect(tandem_by_others_time *out, const asking *ask, const tandem_work *work)
+{
+    tandem_kernel_time time;
+    const other_set *const set = &ask->of->set[ask->set];
+    const double form = expected_ns(&time, ask->of, work, ask->timed);
+    if (!(form > 0)) return -1;
+    double own_unknown;
+    batch_chain chain;
+    const double factor = factor_of_rows(&own_unknown, ask, work),
+                 log_ns = log(fmax(time.least_ns, time.ns * factor)),
+                 theirs = set->own_events_ns > 0 ? set->own_events_ns : set->events_ns[ask->manner],
+                 events = ask->timed & TANDEM_TIMED_BETWEEN_EVENTS ? theirs : 0;
+    find_batch_chain(&chain, ask, work, log_ns, time.ns);
+    const double pooled = pooled_log_ns(&chain), ns = fmax(time.least_ns, exp(pooled)),
+                 timed_ns = fmax(time.least_ns, form * factor * exp(pooled - log_ns)) + events;
+    tandem_kernel_time_scale(&time, ns);
+    if (out) *out = (tandem_by_others_time){time, timed_ns, events, own_unknown, set->n};
+    return ns;
+}
+
+/* 0: there are no rows of the task's kernel. */
+static int begin_asking(asking *ask, tandem_by_others *of, const tandem_work *work, int timed)
+{
+    const int s = tandem_others_kernel(&of->device.gpu_spec, work, timed);
+    const int manner = s >= 0 ? followed_manner(read_set(of, s), work, timed) : -1;
+    *ask = (asking){of, s, manner, timed, 1};
+    return manner >= 0;
 }
 
 double tandem_by_others_ns(tandem_by_others_time *out, tandem_by_others *of, const tandem_work *work,
                            int timed)
 {
-    float at[TANDEM_N_SHAPE];
-    tandem_kernel_time time;
-    const int s = set_of(&of->device.gpu_spec, work, timed);
-    other_set *const set = s >= 0 ? read_set(of, s) : NULL;
-    const int manner = set ? followed_manner(set, work, timed) : -1;
-    if (manner < 0) return -1;
-    const double form = expected_ns(&time, of, work, timed);
-    if (!(form > 0)) return -1;
-    locate_work(at, work, timed);
-    const double factor = exp(set->level[manner] + known_residual(of, s, work->work_class, at)),
-                 events = timed & TANDEM_TIMED_BETWEEN_EVENTS ? set->events_ns[manner] : 0;
-    set->is_followed = 1;
-    time.ns = fmax(time.least_ns, time.ns * factor);
-    if (out) *out = (tandem_by_others_time){time, fmax(time.least_ns, form * factor) + events, set->n};
-    return time.ns;
+    asking ask;
+    return begin_asking(&ask, of, work, timed) ? others_expect(out, &ask, work) : -1;
 }
 
 int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int timed)
 {
-    const int s = set_of(&of->device.gpu_spec, work, timed);
-    const other_set *const set = s >= 0 ? read_set(of, s) : NULL;
-    return set && followed_manner(set, work, timed) >= 0 ? set->n : 0;
+    asking ask;
+    return begin_asking(&ask, of, work, timed) ? of->set[ask.set].n : 0;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+/* --- Own rows ------------------------------------------------------------------------------------------- */
 
-/* Rows that are most of their time events say nothing of their kernel. */
-static double spread_of_manner(const other_set *set, tandem_work_class class, int manner)
+void tandem_by_others_forget_own(tandem_by_others *of)
 {
-    enum { MOST = 24, LEAST = 8 };
-    double off[MOST];
-    int n = 0;
-    const int step = (set->n_of[manner] + MOST - 1) / MOST;
-    for (int i = 0, seen = 0; i < set->n && n < MOST; i++) {
-        const other_row *const row = &set->row[i];
-        if (row->manner != manner || seen++ % step != 0 || row->weight < 0.25F) continue;
-        off[n++] = fabs(set->level[manner] - (double)row->residual +
-                        residual_of_nearest(set, class, row->shape, same_shape));
+    for (int s = 0; s < N_SET; s++) {
+        tandem_own_rows_clear(&of->set[s].own);
+        of->set[s].n_added = 0, of->set[s].own_events_ns = 0;
     }
-    if (n < LEAST) return NAN;
-    qsort(off, (size_t)n, sizeof *off, compare_doubles);
-    return off[(int)(0.8 * (n - 1) + 0.5)] / 1.2816;
+    if (of->known) memset(of->known, 0, N_ANSWER * sizeof *of->known);
 }
+
+/* 0: there are no rows of the task's kernel. */
+static int ask_theirs(tandem_by_others_time *theirs, asking *ask, tandem_by_others *of,
+                      const tandem_work *work, int timed)
+{
+    if (!begin_asking(ask, of, work, timed)) return 0;
+    ask->with_own = 0;
+    return others_expect(theirs, ask, work) > 0;
+}
+
+void tandem_by_others_note_events(tandem_by_others *of, const tandem_work *work, int timed, double ns)
+{
+    asking ask;
+    tandem_by_others_time theirs;
+    if (!(timed & TANDEM_TIMED_BETWEEN_EVENTS) || !ask_theirs(&theirs, &ask, of, work, timed)) return;
+    other_set *const set = &of->set[ask.set];
+    const double fitted = tandem_events_ns(tandem_constants_fitted(), work),
+                 expected = set->events_ns[ask.manner] > 0 ? set->events_ns[ask.manner] : fitted,
+                 work_ns = theirs.timed_ns - theirs.events_ns, added = ns - work_ns;
+    /* chosen by what is expected: a slow row is not one of a slow host */
+    if (work_ns > expected || !(added > 0) || added > 10 * expected || set->n_added == MAX_ADDED) return;
+    double sorted[MAX_ADDED];
+    set->own_added[set->n_added++] = added;
+    memcpy(sorted, set->own_added, sizeof sorted);
+    set->own_events_ns = tandem_median(sorted, (size_t)set->n_added);
+}
+
+tandem_status tandem_by_others_add_own(tandem_by_others *of, const tandem_work *work, int timed, double ns,
+                                       tandem_error *error)
+{
+    const double contradicts = log(3);
+    asking ask;
+    tandem_by_others_time theirs;
+    if (!ask_theirs(&theirs, &ask, of, work, timed)) return TANDEM_OK;
+    const double residual = log(ns / theirs.timed_ns), share = fmax(0.02, 1 - theirs.events_ns / ns);
+    if (!(fabs(residual) <= contradicts)) return TANDEM_OK;
+    tandem_own_row row = {.residual = residual, .weight = share * share};
+    locate_work(row.shape, work, timed);
+    return tandem_own_rows_add(&of->set[ask.set].own, &row, error);
+}
+
+int64_t tandem_by_others_own(tandem_by_others *of, const tandem_work *work, int timed)
+{
+    asking ask;
+    return begin_asking(&ask, of, work, timed) ? of->set[ask.set].own.n : 0;
+}
+
+/* --- Spread --------------------------------------------------------------------------------------------- */
 
 double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, int timed)
 {
-    const int s = set_of(&of->device.gpu_spec, work, timed);
-    other_set *const set = s >= 0 ? read_set(of, s) : NULL;
-    const int manner = set ? followed_manner(set, work, timed) : -1;
-    if (manner < 0) return NAN;
-    if (set->spread[manner] == 0) set->spread[manner] = spread_of_manner(set, work->work_class, manner);
-    return set->spread[manner];
+    asking ask;
+    if (!begin_asking(&ask, of, work, timed)) return NAN;
+    const rows_spread spread = known_spread(&of->set[ask.set], work->work_class, ask.manner);
+    float at[TANDEM_N_SHAPE];
+    locate_work(at, work, timed);
+    const double unknown = known_answer(of, ask.set, work->work_class, at).unknown;
+    return spread.own * sqrt(fmax(1, unknown / fmax(0.01, spread.unknown)));
 }
 
 int tandem_by_others_lacks_memory(const tandem_by_others *of) { return of->lacks_memory; }
 
-int64_t tandem_by_others_used(const tandem_by_others *of)
+int64_t tandem_by_others_kernel_rows(const tandem_by_others *of, int kernel)
 {
-    int64_t n = 0;
-    for (int s = 0; s < N_SET; s++) n += of->set[s].is_followed ? of->set[s].n : 0;
-    return n;
+    return kernel >= 0 && kernel < N_SET ? of->set[kernel].n : 0;
 }
 
 int64_t tandem_by_others_count(const tandem_by_others *of)

@@ -37,11 +37,14 @@ void tandem_by_others_close(tandem_by_others *of); /* NULL is fine */
 typedef struct tandem_by_others_time {
     tandem_kernel_time time; /* its own */
     double timed_ns;         /* as such a timing shows it */
+    double events_ns;        /* what a host's events are of that */
+    double unknown;          /* what own rows leave of its deviation; 1: all of it */
     int64_t n_row;           /* rows of its kernel */
 } tandem_by_others_time;
-/* tandem_by_others_ns: ns of a task from the rows of its kernel, class and type; −1: there are none, of a
- * convolution also of its pass. Cost: O(rows of the kernel), and some 30 us of a shape that was
- * not asked for lately. */
+/* tandem_by_others_ns: ns of a task from the rows of its kernel, class and type, and from own rows about
+ * them; −1: there are none of others, of a convolution also of its pass. Without own rows it never falls
+ * where the batch doubles. Cost: O(rows of the kernel), and some 30 us of a shape that was not asked for
+ * lately; the same for each batch around it that might contradict that, some five. */
 double tandem_by_others_ns(tandem_by_others_time *out, tandem_by_others *of, const tandem_work *work,
                            int timed);
 /* Whether rows could not be read for want of memory: their tasks had −1. */
@@ -49,12 +52,20 @@ int tandem_by_others_lacks_memory(const tandem_by_others *of);
 /* The rows of a task's kernel that tandem_by_others_ns would follow; 0 = it would give −1. */
 int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int timed);
 /* tandem_by_others_spread: the logarithmic standard deviation of rows of the task's kernel, timed as it is,
- * about what the others of them give, without rows of equal sizes; NaN: there are fewer than eight. Of up
- * to 24 rows evenly spaced: that which 80 % do not exceed over 1.2816. Cost: 24 times tandem_by_others_ns,
- * once. */
+ * about what the others of them give, without rows of equal sizes; NaN: there are fewer than eight. Of up to
+ * 64 rows evenly spaced: that which 80 % do not exceed over 1.2816. It grows outside of all rows, as what
+ * near rows leave unknown does. Cost: 64 times tandem_by_others_ns, once. */
 double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, int timed);
-/* Rows of the kernels that tandem_by_others_ns gave times of; of all kernels. */
-int64_t tandem_by_others_used(const tandem_by_others *of);
+/* The user's own rows, whose residuals are taken about what the others' rows expect of such a timing; one off
+ * by more than 3 times is left out. Before them, those between events show what the user's host adds, where
+ * they are mostly that. TANDEM_NO_MEMORY. Cost: as tandem_by_others_ns. */
+void tandem_by_others_note_events(tandem_by_others *of, const tandem_work *work, int timed, double ns);
+tandem_status tandem_by_others_add_own(tandem_by_others *of, const tandem_work *work, int timed, double ns,
+                                       tandem_error *error);
+void tandem_by_others_forget_own(tandem_by_others *of);                                 /* all of them */
+int64_t tandem_by_others_own(tandem_by_others *of, const tandem_work *work, int timed); /* of its kernel */
+/* Rows of a tandem_others_kernel that was asked for; all that ship. */
+int64_t tandem_by_others_kernel_rows(const tandem_by_others *of, int kernel);
 int64_t tandem_by_others_count(const tandem_by_others *of);
 
 #endif

@@ -7,7 +7,9 @@
  *   r_class · n / (n + 2)  +  Σ wᵢ (rᵢ − r_class · n / (n + 2)) / (Σ wᵢ + ½),   wᵢ = exp(−dᵢ² / 2h²)
  *
  * with the mean r_class of its n rows, and d the distance of shapes in logarithms (predictor/nearby.c). The
- * constants 2, ½ and h = 0.7 are *estimates*. */
+ * constants 2, ½ and h = 0.7 are *estimates*.
+ *
+ * Where others' rows of a kernel ship, they give its times, and own rows correct them (by_others.c). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ static const tandem_nearby_rule near_rule = {.width = 0.7, .floor = 0.5};
 typedef struct calibration_row {
     tandem_work work;
     double ns, residual;
-    int timed;
+    int timed, is_telling; /* is_telling: mostly of its work, not of a launch or events */
 } calibration_row;
 
 struct tandem_calibration {
@@ -38,8 +40,7 @@ struct tandem_calibration {
     size_t n_near;
     double class_mean[TANDEM_N_WORK_CLASS]; /* shrunk */
     tandem_by_others *others;               /* NULL: none ship, or none are wanted */
-    /* rows that count, by class, type and whether their kernel is another than that of the card's tasks: they
-     * go before those of others */
+    /* rows that count, by class, type and whether their kernel is another than that of the card's tasks */
     int n_own[TANDEM_N_WORK_CLASS][TANDEM_N_COMPUTE_DTYPE][2];
 };
 
@@ -77,12 +78,6 @@ void tandem_calibration_close(tandem_calibration *calibration)
     free(calibration->near);
     tandem_by_others_close(calibration->others);
     free(calibration);
-}
-
-tandem_status tandem_calibration_add_others(tandem_calibration *c, tandem_error *error)
-{
-    return c->others ? TANDEM_OK
-                     : tandem_by_others_open(&c->others, tandem_measured_files(), &c->device, error);
 }
 
 /* What is no product computes in f32. */
@@ -281,6 +276,7 @@ static void find_residuals(tandem_calibration *c, int *n_contradiction)
                          c->rates.launch_ns;
         const int is_telling = kernel_ns > overhead_ns(c, row),
                   is_other = tandem_is_other_kernel(&c->device.gpu_spec, &row->work, row->timed);
+        row->is_telling = is_telling;
         row->residual = ns > 0 ? log(row->ns / ns) : NAN;
         if (row->timed & TANDEM_TIMED_BETWEEN_EVENTS && !is_telling) row->residual = NAN;
         if (fabs(row->residual) > log(3)) {
@@ -296,6 +292,31 @@ static void find_residuals(tandem_calibration *c, int *n_contradiction)
     }
     for (int class = 0; class < TANDEM_N_WORK_CLASS; class ++)
         c->class_mean[class] = n[class] > 0 ? sum[class] / (n[class] + 2) : 0;
+}
+
+/* About what others' rows expect of them. A row that says little of its work says nothing of theirs. */
+static tandem_status add_rows_about_others(tandem_calibration *c, tandem_error *error)
+{
+    const size_t step = (c->n + MAX_NEAR - 1) / MAX_NEAR;
+    tandem_status status = TANDEM_OK;
+    if (!c->others || !c->near) return TANDEM_OK;
+    tandem_by_others_forget_own(c->others);
+    for (size_t i = 0; i < c->n; i += step)
+        tandem_by_others_note_events(c->others, &c->row[i].work, c->row[i].timed, c->row[i].ns);
+    for (size_t i = 0; i < c->n && status == TANDEM_OK; i += step) {
+        const calibration_row *const row = &c->row[i];
+        if (isnan(row->residual) || !row->is_telling) continue;
+        status = tandem_by_others_add_own(c->others, &row->work, row->timed, row->ns, error);
+    }
+    return status;
+}
+
+tandem_status tandem_calibration_add_others(tandem_calibration *c, tandem_error *error)
+{
+    if (c->others) return TANDEM_OK;
+    const tandem_status status =
+        tandem_by_others_open(&c->others, tandem_measured_files(), &c->device, error);
+    return status == TANDEM_OK ? add_rows_about_others(c, error) : status;
 }
 
 void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRATION_NOTES])
@@ -323,7 +344,9 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
     find_residuals(c, &n_residual);
     keep_nearby_rows(c);
     c->basis.n_contradicting = n_residual;
-    if (n_residual > 0)
+    if (add_rows_about_others(c, NULL) != TANDEM_OK)
+        (void)snprintf(notes, TANDEM_CALIBRATION_NOTES, "no memory to calibrate %s", c->device.name);
+    else if (n_residual > 0)
         (void)snprintf(notes, TANDEM_CALIBRATION_NOTES,
                        "%d of %zu rows contradict the datasheet of %s by more than 3 x and are left out",
                        n_residual, c->n, c->device.name);
@@ -334,12 +357,11 @@ void tandem_calibration_finish(tandem_calibration *c, char notes[TANDEM_CALIBRAT
                        n_contradiction, c->n, c->device.name);
 }
 
-/* What others measured of a task's kernel; −1: nothing, or own rows go before it. */
+/* By what others measured of a task's kernel, and own rows about it; −1: nothing. */
 static double others_ns(tandem_by_others_time *of, const tandem_calibration *c, const tandem_work *work,
                         int timed)
 {
-    if (!c->others || own_rows(c, work, timed) > 0) return -1;
-    return tandem_by_others_ns(of, c->others, work, timed);
+    return c->others ? tandem_by_others_ns(of, c->others, work, timed) : -1;
 }
 
 /* By the form and own rows. */
@@ -348,7 +370,8 @@ static double own_ns(tandem_kernel_time *time, const tandem_calibration *c, cons
 {
     const int kernel = timed & TANDEM_TIMED_BY_DOT_PRODUCTS;
     if (uncalibrated_ns(c, work, kernel, time) < 0) return -1;
-    if (c->n > 0) time->ns = fmax(time->least_ns, time->ns * exp(residual_at(c, work, kernel)));
+    if (c->n > 0)
+        tandem_kernel_time_scale(time, fmax(time->least_ns, time->ns * exp(residual_at(c, work, kernel))));
     return time->ns;
 }
 
@@ -377,7 +400,18 @@ double tandem_calibrated_timed_ns(const tandem_calibration *c, const tandem_work
 
 int64_t tandem_calibration_others(const tandem_calibration *c, const tandem_work *work, int timed)
 {
-    return c->others && own_rows(c, work, timed) == 0 ? tandem_by_others_rows(c->others, work, timed) : 0;
+    return c->others ? tandem_by_others_rows(c->others, work, timed) : 0;
+}
+
+int64_t tandem_calibration_own_about_others(const tandem_calibration *c, const tandem_work *work, int timed)
+{
+    return c->others ? tandem_by_others_own(c->others, work, timed) : 0;
+}
+
+double tandem_calibration_unknown(const tandem_calibration *c, const tandem_work *work, int timed)
+{
+    tandem_by_others_time of;
+    return c->others && tandem_by_others_ns(&of, c->others, work, timed) > 0 ? of.unknown : 1;
 }
 
 tandem_evidence tandem_calibration_evidence(const tandem_calibration *c, const tandem_work *work)
@@ -394,8 +428,11 @@ tandem_evidence tandem_calibration_evidence(const tandem_calibration *c, const t
 
 int tandem_calibration_form_group(const tandem_calibration *c, const tandem_work *work)
 {
+    const tandem_evidence source = tandem_calibration_evidence(c, work);
+    const int kernel =
+        source == TANDEM_EVIDENCE_OTHERS ? tandem_others_kernel(&c->device.gpu_spec, work, 0) : 0;
     return (int)tandem_spread_group_of(work, &c->device.gpu_spec) +
-           (int)TANDEM_N_SPREAD_GROUP * (int)tandem_calibration_evidence(c, work);
+           (int)TANDEM_N_SPREAD_GROUP * ((int)source + (int)TANDEM_N_EVIDENCE * kernel);
 }
 
 double tandem_calibration_own_spread(const tandem_calibration *c, const tandem_work *work, int timed)
@@ -413,9 +450,9 @@ tandem_status tandem_calibration_check_others(const tandem_calibration *c, tande
                : TANDEM_OK;
 }
 
-int64_t tandem_calibration_others_used(const tandem_calibration *c)
+int64_t tandem_calibration_kernel_rows(const tandem_calibration *c, int kernel)
 {
-    return c->others ? tandem_by_others_used(c->others) : 0;
+    return c->others ? tandem_by_others_kernel_rows(c->others, kernel) : 0;
 }
 
 int64_t tandem_calibration_others_count(const tandem_calibration *c)

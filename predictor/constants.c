@@ -108,10 +108,21 @@ double tandem_spread_shared(tandem_spread_group group, int is_measured)
                        : hypot(group_spreads[group].shared, tandem_device_spread_fitted(group)->shared);
 }
 
+tandem_evidence tandem_evidence_of_group(int form_group)
+{
+    return (tandem_evidence)(form_group / TANDEM_N_SPREAD_GROUP % TANDEM_N_EVIDENCE);
+}
+
+int tandem_kernel_of_group(int form_group)
+{
+    const int n_source = (int)TANDEM_N_SPREAD_GROUP * (int)TANDEM_N_EVIDENCE;
+    return tandem_evidence_of_group(form_group) == TANDEM_EVIDENCE_OTHERS ? form_group / n_source : -1;
+}
+
 double tandem_evidence_spread_shared(int form_group, int is_measured)
 {
-    const int group = form_group % TANDEM_N_SPREAD_GROUP, source = form_group / TANDEM_N_SPREAD_GROUP;
-    if (source != TANDEM_EVIDENCE_OTHERS)
+    const int group = form_group % TANDEM_N_SPREAD_GROUP;
+    if (tandem_evidence_of_group(form_group) != TANDEM_EVIDENCE_OTHERS)
         return tandem_spread_shared((tandem_spread_group)group, is_measured);
     /* an estimate: T4's two sources differ by a quarter in fp32, and cards of 250 W by some 10 % */
     const double two_cards = 0.1;

@@ -47,6 +47,13 @@ int tandem_is_other_kernel(const tandem_gpu_spec *spec, const tandem_work *work,
 /* Has int8 multiplied by four-way dot products: four operations in place of one of f32. */
 void tandem_take_dot_products(tandem_gpu_spec *spec, tandem_reached_rates *rates);
 
+/* The same task of a batch that many times as large: of its images, products, rows of a product, or elements.
+ * 0: less than one would be left; *scaled is unchanged. It may be `work`. */
+int tandem_work_of_batch(tandem_work *scaled, const tandem_work *work, double times);
+
+/* Gives a time the value ns, and its terms the same factor. */
+void tandem_kernel_time_scale(tandem_kernel_time *time, double ns);
+
 /* What events around one call of a task add. */
 double tandem_events_ns(const tandem_constants *constants, const tandem_work *work);
 /* What a timing of a task that takes ns shows: with the host's events, and a framework's choice of
@@ -122,10 +129,12 @@ typedef struct tandem_kriged {
 typedef struct tandem_kriging_rule {
     double length, noise; /* noise: over the variance of residuals */
     int n_trust;          /* times that trust is found; 0: all rows have it */
+    double shared;        /* variance of what all rows have in common, over that of residuals */
 } tandem_kriging_rule;
-/* The residual that is expected at a shape; 0 without rows. n: at most TANDEM_MAX_KRIGED. Cost:
- * O(n³ · n_trust), some 10 us for each of n_trust. */
-double tandem_kriging_residual(const tandem_kriged *rows, int n, const tandem_kriging_rule *rule,
-                               const float at[TANDEM_N_SHAPE]);
+/* tandem_kriging_residual: the residual that is expected at a shape; 0 without rows. n: at most
+ * TANDEM_MAX_KRIGED. *unknown, may be NULL: the variance that rows leave, over that of residuals; 1 + shared
+ * without rows. Cost: O(n³ · n_trust), some 10 us for each of n_trust. */
+double tandem_kriging_residual(double *unknown, const tandem_kriged *rows, int n,
+                               const tandem_kriging_rule *rule, const float at[TANDEM_N_SHAPE]);
 
 #endif

@@ -186,6 +186,17 @@ double tandem_timed_ns(const tandem_constants *constants, const tandem_work *wor
     return ns * (is_convolution ? c[TANDEM_CONSTANT_CONV_BY_RULE] : 1) + tandem_events_ns(constants, work);
 }
 
+/* Measured rows do not say which term is off. */
+void tandem_kernel_time_scale(tandem_kernel_time *time, double ns)
+{
+    const double factor = time->ns > 0 ? ns / time->ns : 1;
+    time->ns = ns;
+    time->launch_ns *= factor;
+    time->compute_ns *= factor;
+    time->memory_ns *= factor;
+    time->by_rows *= factor;
+}
+
 /* --- Any task ------------------------------------------------------------------------------------------- */
 
 static double work_at_peak_ns(const tandem_kernel_time *time, const kernel_gpu *gpu,
@@ -221,7 +232,7 @@ double tandem_kernel_time_by(tandem_kernel_time *out, const tandem_constants *co
                             .flops_per_ns = 1e-9 * rates->flops_per_s[type],
                             .peak_flops_per_ns = 1e-9 * spec->flops_per_s[type],
                             .bytes_per_ns = 1e-9 * rates->bytes_per_s};
-    tandem_kernel_time time = {.launch_ns = rates->launch_ns};
+    tandem_kernel_time time = {.launch_ns = rates->launch_ns, .by_rows = 1};
     if (work->is_product && !(gpu.flops_per_ns > 0)) return -1;
     const double ns = work->work_class == TANDEM_WORK_CONVOLUTION
                           ? tandem_convolution_ns(&time, &gpu, work, way)

@@ -9,7 +9,11 @@
  *
  * where e is a row's residual about what the others give (equation 5.12): a row of another kernel than its
  * neighbours' says little. Unlike a mean over rows (nearby.c), this follows trends, and rows beside one
- * another count as one. Far from all rows r falls to 0. */
+ * another count as one. Far from all rows r falls to 0.
+ *
+ * Where residuals also share a part of variance `shared`, K is shared + exp(−distance / length): r falls to
+ * what the rows have in common. What they leave unknown is of variance 1 + shared − kᵀ (K + N)⁻¹ k (equation
+ * 2.26). */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -27,11 +31,11 @@ typedef struct kriging_system {
     double trust[MOST], alpha[MOST], left_out[MOST];
 } kriging_system;
 
-static double covariance(const float *a, const float *b, double length)
+static double covariance(const float *a, const float *b, const tandem_kriging_rule *rule)
 {
     float square = 0;
     for (int k = 0; k < TANDEM_N_SHAPE; k++) square += (a[k] - b[k]) * (a[k] - b[k]);
-    return exp(-sqrt((double)square) / length);
+    return rule->shared + exp(-sqrt((double)square) / rule->length);
 }
 
 /* Cholesky's method. */
@@ -94,22 +98,35 @@ static double find_trust(kriging_system *s, const tandem_kriged *rows)
     return most;
 }
 
-double tandem_kriging_residual(const tandem_kriged *rows, int n, const tandem_kriging_rule *rule,
-                               const float at[TANDEM_N_SHAPE])
+/* (K + N)⁻¹ = U⁻¹ U⁻ᵀ. */
+static double explained_variance(const kriging_system *s, const double *to_rows)
+{
+    double half[MOST] = {0}, sum = 0;
+    for (int i = 0; i < s->n; i++)
+        for (int j = i; j < s->n; j++) half[j] += s->inverse[i][j] * to_rows[i];
+    for (int j = 0; j < s->n; j++) sum += half[j] * half[j];
+    return sum;
+}
+
+double tandem_kriging_residual(double *unknown, const tandem_kriged *rows, int n,
+                               const tandem_kriging_rule *rule, const float at[TANDEM_N_SHAPE])
 {
     kriging_system s;
-    double residual = 0;
+    double residual = 0, to_rows[MOST];
     assert(n >= 0 && n <= MOST);
     s.n = n;
     for (int i = 0; i < n; i++) {
         s.trust[i] = 1;
-        s.kernel[i][i] = 1;
-        for (int j = i + 1; j < n; j++)
-            s.kernel[i][j] = covariance(rows[i].shape, rows[j].shape, rule->length);
+        s.kernel[i][i] = 1 + rule->shared;
+        for (int j = i + 1; j < n; j++) s.kernel[i][j] = covariance(rows[i].shape, rows[j].shape, rule);
     }
     solve(&s, rows, rule->noise);
     for (int times = 0; times < rule->n_trust && find_trust(&s, rows) > found; times++)
         solve(&s, rows, rule->noise);
-    for (int i = 0; i < n; i++) residual += s.alpha[i] * covariance(rows[i].shape, at, rule->length);
+    for (int i = 0; i < n; i++) {
+        to_rows[i] = covariance(rows[i].shape, at, rule);
+        residual += s.alpha[i] * to_rows[i];
+    }
+    if (unknown) *unknown = fmax(0, 1 + rule->shared - explained_variance(&s, to_rows));
     return residual;
 }

@@ -277,9 +277,9 @@ const tandem_calibration *tandem_latency_calibration(const tandem_latency *laten
 
 int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }
 
-int64_t tandem_latency_others(const tandem_latency *latency)
+int64_t tandem_latency_kernel_rows(const tandem_latency *latency, int kernel)
 {
-    return latency->calibration ? tandem_calibration_others_used(latency->calibration) : 0;
+    return latency->calibration ? tandem_calibration_kernel_rows(latency->calibration, kernel) : 0;
 }
 
 int64_t tandem_latency_contradicting(const tandem_latency *latency)

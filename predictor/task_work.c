@@ -130,6 +130,39 @@ int tandem_work_of_convolution(tandem_work *work, const tandem_convolution *v, t
     return 1;
 }
 
+/* Bytes that no sample adds to: those of the weights, of a wgrad of its result. */
+static double bytes_of_weights(const tandem_work *w)
+{
+    const tandem_convolution *const v = &w->convolution;
+    const int is_convolution = w->work_class == TANDEM_WORK_CONVOLUTION;
+    if (!w->is_product || w->work_class == TANDEM_WORK_MATMUL) return 0;
+    if (w->pass != TANDEM_PASS_WGRAD)
+        return w->element_bytes *
+               (is_convolution ? v->kernel_h * v->kernel_w * v->channels_in * v->channels_out : w->k * w->n);
+    const double x = is_convolution ? v->images * v->height * v->width * v->channels_in : w->m * w->k;
+    return fmax(0, w->bytes - w->element_bytes * (x + w->k * w->n));
+}
+
+int tandem_work_of_batch(tandem_work *scaled, const tandem_work *work, double times)
+{
+    tandem_work w = *work;
+    const double weights = bytes_of_weights(&w);
+    double *const rows = w.pass == TANDEM_PASS_WGRAD ? &w.k : &w.m;
+    double *const batch = w.work_class == TANDEM_WORK_CONVOLUTION ? &w.convolution.images
+                          : w.work_class == TANDEM_WORK_MATMUL    ? &w.count
+                                                                  : rows;
+    /* elementwise tasks have no rows; they are as large as their bytes */
+    const double size = w.is_product ? *batch : w.rows > 0 ? w.rows : w.bytes;
+    if (!(size * times >= 1)) return 0;
+    if (w.is_product) *batch *= times;
+    if (w.work_class == TANDEM_WORK_CONVOLUTION) *rows *= times;
+    w.rows *= times;
+    w.flops *= times;
+    w.bytes = weights + (w.bytes - weights) * times;
+    *scaled = w;
+    return 1;
+}
+
 static void set_element_bytes(tandem_product_sizes *p, const tandem_cost_key *key)
 {
     /* A result that is added to another one reads that first. */

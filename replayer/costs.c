@@ -84,7 +84,8 @@ static void predict_costs(tandem_costs *costs, const tandem_step *step, int cont
                                : tandem_latency_of_kernels(latency, &at.key, &source->style, &form_group);
         if (ns < 0) continue;
         costs->spread[at.slot][contention] = (float)spread;
-        _Static_assert(TANDEM_N_SPREAD_GROUP * TANDEM_N_EVIDENCE <= SHRT_MAX, "a group fits");
+        _Static_assert(TANDEM_N_SPREAD_GROUP * TANDEM_N_EVIDENCE * TANDEM_N_OTHERS_KERNEL <= SHRT_MAX,
+                       "a group fits");
         costs->form_group[at.slot][contention] = (short)form_group;
         costs->variant_cost[at.slot].ns[contention] = ns;
         costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
@@ -117,7 +118,8 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     predict_costs(costs, step, contention, source, latency);
     costs->n_fitted[contention] = tandem_latency_fitted(latency);
     costs->n_contradicting[contention] = tandem_latency_contradicting(latency);
-    costs->n_others[contention] = tandem_latency_others(latency);
+    for (int k = 0; k < TANDEM_N_OTHERS_KERNEL; k++)
+        costs->n_others[contention][k] = (int)tandem_latency_kernel_rows(latency, k);
     const tandem_status read = tandem_calibration_check_others(tandem_latency_calibration(latency), error);
     tandem_latency_close(latency);
     return read;
@@ -248,16 +250,19 @@ typedef struct form_sum {
     double group_ns[TANDEM_N_SPREAD_GROUP], source_ns[TANDEM_N_EVIDENCE];
     double shared, own_square; /* standard deviations in ns; squares of them */
     int n_unmeasured_kernel;
+    unsigned char follows[TANDEM_N_OTHERS_KERNEL]; /* kernels whose rows give a time */
 } form_sum;
 
 /* is_measured: whether own rows say what the device reaches. */
 static void add_to_form_sum(form_sum *sum, int form_group, double ns, int is_measured)
 {
     if (form_group < 0) return;
-    const int group = form_group % TANDEM_N_SPREAD_GROUP, source = form_group / TANDEM_N_SPREAD_GROUP;
+    const int group = form_group % TANDEM_N_SPREAD_GROUP, kernel = tandem_kernel_of_group(form_group);
+    const tandem_evidence source = tandem_evidence_of_group(form_group);
     const double own = tandem_spread_fitted((tandem_spread_group)group)->own;
     sum->group_ns[group] += ns;
     sum->source_ns[source] += ns;
+    if (kernel >= 0) sum->follows[kernel] = 1;
     sum->n_unmeasured_kernel += source == TANDEM_EVIDENCE_OTHER_KERNEL;
     sum->shared += ns * tandem_evidence_spread_shared(form_group, is_measured);
     sum->own_square += ns * ns * own * own;
@@ -331,7 +336,8 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
     provenance.n_unmeasured_kernel = form.n_unmeasured_kernel;
     provenance.others_share =
         predicted_ns > 0 ? form.source_ns[TANDEM_EVIDENCE_OTHERS] / (double)predicted_ns : 0;
-    provenance.others_rows = provenance.others_share > 0 ? class->costs.n_others[contention] : 0;
+    for (int k = 0; k < TANDEM_N_OTHERS_KERNEL; k++)
+        provenance.others_rows += form.follows[k] ? class->costs.n_others[contention][k] : 0;
     find_interval_evidence(&provenance, &form);
     *out = provenance;
 }

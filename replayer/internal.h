@@ -21,10 +21,10 @@ typedef struct tandem_costs {
     float (*spread)[TANDEM_N_CONTENTION];         /* of predicted times; NULL = there are none */
     short (*form_group)[TANDEM_N_CONTENTION];     /* tandem_calibration_form_group, else −1 */
     float (*sigma)[TANDEM_N_CONTENTION];          /* of measured times: see monte_carlo.c */
-    int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION],
-        n_others[TANDEM_N_CONTENTION];
-    tandem_kernel_style style; /* of predicted times */
-    int skipped_task;          /* of the arrays: the norm, which this step lacks; INT_MAX = it has all */
+    int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION];
+    int n_others[TANDEM_N_CONTENTION][TANDEM_N_OTHERS_KERNEL]; /* rows of others of each kernel */
+    tandem_kernel_style style;                                 /* of predicted times */
+    int skipped_task; /* of the arrays: the norm, which this step lacks; INT_MAX = it has all */
 } tandem_costs;
 
 static inline size_t tandem_cost_slot(const tandem_costs *costs, int t, int variant)

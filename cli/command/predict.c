@@ -17,8 +17,8 @@ typedef struct prediction {
     predict_interval interval;
     tandem_spread_group group;
     const tandem_reached_rates *rates;
-    int64_t n_row; /* of the device, that calibrate it */
-    int64_t n_others;
+    int64_t n_row;           /* of the device, that calibrate it */
+    int64_t n_others, n_own; /* of its kernel */
     tandem_evidence source;
     int is_measured;
 } prediction;
@@ -128,6 +128,7 @@ static tandem_status make_prediction(prediction *p, predict_devices *devices, co
     p->n_row = tandem_calibration_row_count(calibration);
     p->group = tandem_spread_group_of(&p->work, &tandem_calibration_device(calibration)->gpu_spec);
     p->n_others = tandem_calibration_others(calibration, &p->work, 0);
+    p->n_own = tandem_calibration_own_about_others(calibration, &p->work, 0);
     p->source = tandem_calibration_evidence(calibration, &p->work);
     p->is_measured = p->n_row > 0 || p->n_others > 0;
     p->interval = predict_interval_of(calibration, &p->work, 0, p->time.ns);
@@ -152,12 +153,14 @@ static int print_prediction_json(const prediction *p)
                                   p->interval.own, "cells", spread->n_cell));
     json_object_set_new(result, "bound", json_string(tandem_time_bound_name(t->bound)));
     json_object_set_new(result, "terms",
-                        json_pack("{s:f,s:f,s:f,s:f,s:f,s:s,s:[f,f],s:f,s:f}", "launch_ns", t->launch_ns,
+                        json_pack("{s:f,s:f,s:f,s:f,s:f,s:s,s:[f,f],s:f,s:f,s:f}", "launch_ns", t->launch_ns,
                                   "compute_ns", t->compute_ns, "memory_ns", t->memory_ns, "executed_flops",
                                   t->executed_flops, "bytes", t->bytes, "algorithm", t->algorithm, "tile",
-                                  t->tile_m, t->tile_n, "waves", t->waves, "splits", t->splits));
+                                  t->tile_m, t->tile_n, "waves", t->waves, "splits", t->splits, "by_rows",
+                                  t->by_rows));
     json_object_set_new(result, "calibrated_by", json_integer((json_int_t)p->n_row));
     json_object_set_new(result, "others_rows", json_integer((json_int_t)p->n_others));
+    json_object_set_new(result, "own_about_others", json_integer((json_int_t)p->n_own));
     json_object_set_new(result, "unmeasured_kernel", json_boolean(p->source == TANDEM_EVIDENCE_OTHER_KERNEL));
     return cli_print_json(result);
 }
@@ -188,7 +191,8 @@ static void print_prediction_source(const prediction *p)
     if (p->n_others > 0)
         printf("  measured by others (%lld rows of its kernel), and by the form between them\n",
                (long long)p->n_others);
-    else
+    if (p->n_own > 0) printf("  own rows of its kernel (%lld) correct these\n", (long long)p->n_own);
+    if (p->n_others == 0)
         printf("  described%s\n",
                p->source == TANDEM_EVIDENCE_OTHER_KERNEL
                    ? ": no row times int8 on its tensor cores, and those of its dot products do not count"
@@ -201,8 +205,8 @@ static void print_interval_basis(const prediction *p)
     const double shared = 100 * p->interval.shared, own = 100 * p->interval.own;
     if (p->n_others > 0)
         printf("  the interval: rows of others about each other, %.0f%%, and what a card's tasks share, "
-               "%.0f%%\n",
-               own, shared);
+               "%.0f%%%s\n",
+               own, shared, p->n_own > 0 ? "; both are what own rows leave unknown" : "");
     else if (spread->n_cell > 0)
         printf("  the interval: %s, on chips left out of the fit: %.0f%% shared and %.0f%% a shape's own,\n"
                "  from %d cells%s\n",
@@ -229,6 +233,9 @@ static int print_prediction_text(const prediction *p)
            tandem_quantity_print_bps(rate, sizeof rate, p->rates->bytes_per_s));
     printf("  least    %8s  the executed work at the datasheet's peaks\n",
            print_double_ns(time, t->least_ns));
+    if (fabs(t->by_rows - 1) > 0.005)
+        printf("  rows     %7.2fx  is in each term but the last: what measured rows say about the form\n",
+               t->by_rows);
     print_prediction_source(p);
     print_interval_basis(p);
     return 0;

@@ -125,8 +125,9 @@ predict_interval predict_interval_of(const tandem_calibration *calibration, cons
                       (tandem_calibration_others(calibration, work, timed) > 0
                            ? (int)TANDEM_N_SPREAD_GROUP * (int)TANDEM_EVIDENCE_OTHERS
                            : 0);
-    const double shared = tandem_evidence_spread_shared(group, is_measured),
-                 own = tandem_calibration_own_spread(calibration, work, timed),
+    const double unknown = tandem_calibration_unknown(calibration, work, timed),
+                 shared = unknown * tandem_evidence_spread_shared(group, is_measured),
+                 own = unknown * tandem_calibration_own_spread(calibration, work, timed),
                  factor = exp(z80 * hypot(shared, own));
     return (predict_interval){ns / factor, ns * factor, shared, own};
 }

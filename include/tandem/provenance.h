@@ -42,7 +42,7 @@ typedef struct tandem_provenance {
     tandem_kernel_set kernels;                  /* whose kernels the predicted times are of */
     int without_update;
     /* Of times that were predicted on a described device: the share of them that follows what others measured
-     * of it and ships with the program, and the rows that these tasks were held against. 0 = none. */
+     * of it and ships with the program, and the rows of the kernels of this plan's tasks. 0 = none. */
     double others_share;
     int64_t others_rows;
     /* tasks of int8 on tensor cores of which no row is known, while rows of its dot products are */

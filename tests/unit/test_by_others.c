@@ -117,11 +117,10 @@ static void all_tables_of_a_file_count(void **state)
     assert_int_equal(tandem_by_others_open(&of, files, &t4, NULL), TANDEM_OK);
     assert_int_equal(tandem_by_others_count(of), N);
     assert_int_equal(tandem_by_others_rows(of, &work, 0), N);
-    assert_int_equal(tandem_by_others_used(of), 0); /* no time was asked for */
     const double ns = tandem_by_others_ns(NULL, of, &work, 0),
                  again = tandem_by_others_ns(NULL, of, &work, 0);
     assert_memory_equal(&ns, &again, sizeof ns);
-    assert_int_equal(tandem_by_others_used(of), N);
+    assert_int_equal(tandem_by_others_kernel_rows(of, tandem_others_kernel(&t4.gpu_spec, &work, 0)), N);
     tandem_by_others_close(of);
     free(text);
 }
@@ -139,21 +138,39 @@ static void kriging_follows_rows(void **state)
 {
     float shapes[9][TANDEM_N_SHAPE];
     tandem_kriged rows[9] = {kriged(shapes[0], 0, 0.5, 0.1)};
-    const tandem_kriging_rule plain = {2, 0.25, 0}, exact = {8, 1e-4, 0}, trusting = {8, 1e-2, 0},
-                              wary = {8, 1e-2, 4};
+    const tandem_kriging_rule plain = {2, 0.25, 0, 0}, exact = {8, 1e-4, 0, 0}, trusting = {8, 1e-2, 0, 0},
+                              wary = {8, 1e-2, 4, 0};
     const float one[TANDEM_N_SHAPE] = {1}, middle[TANDEM_N_SHAPE] = {0.5F}, far[TANDEM_N_SHAPE] = {1e3F};
-    assert_true(fabs(tandem_kriging_residual(rows, 1, &plain, one) - 0.5 * exp(-0.5) / 1.25) < 1e-6);
-    assert_true(fabs(tandem_kriging_residual(rows, 1, &plain, far)) < 1e-12);
-    assert_true(tandem_kriging_residual(rows, 0, &plain, one) == 0);
+    assert_true(fabs(tandem_kriging_residual(NULL, rows, 1, &plain, one) - 0.5 * exp(-0.5) / 1.25) < 1e-6);
+    assert_true(fabs(tandem_kriging_residual(NULL, rows, 1, &plain, far)) < 1e-12);
+    assert_true(tandem_kriging_residual(NULL, rows, 0, &plain, one) == 0);
     for (int i = 0; i < 9; i++) rows[i] = kriged(shapes[i], i - 4, 0.1 * (i - 4), 0.05);
-    assert_true(fabs(tandem_kriging_residual(rows, 9, &exact, middle) - 0.05) < 1e-3);
+    assert_true(fabs(tandem_kriging_residual(NULL, rows, 9, &exact, middle) - 0.05) < 1e-3);
     /* the same row twice counts as one, of half the noise */
     const tandem_kriged twice[] = {rows[5], rows[5]};
-    assert_true(fabs(tandem_kriging_residual(twice, 2, &plain, one) - 0.1 / 1.125) < 1e-6);
+    assert_true(fabs(tandem_kriging_residual(NULL, twice, 2, &plain, one) - 0.1 / 1.125) < 1e-6);
     rows[4].residual = 1.5;
-    const double moved = tandem_kriging_residual(rows, 9, &trusting, middle),
-                 unmoved = tandem_kriging_residual(rows, 9, &wary, middle);
+    const double moved = tandem_kriging_residual(NULL, rows, 9, &trusting, middle),
+                 unmoved = tandem_kriging_residual(NULL, rows, 9, &wary, middle);
     assert_true(moved > 0.5 && fabs(unmoved - 0.05) < 0.05);
+}
+
+/* By hand: of one row, shared + exp(−d / length) over shared + 1 + noise of its residual, and of variance
+ * shared + 1 − (shared + exp(−d / length))² over that left. */
+static void kriging_knows_what_rows_share(void **state)
+{
+    float shape[TANDEM_N_SHAPE];
+    const tandem_kriged row = kriged(shape, 0, 0.5, 1);
+    const tandem_kriging_rule rule = {2, 0.25, 0, 3};
+    const float one[TANDEM_N_SHAPE] = {1}, far[TANDEM_N_SHAPE] = {1e3F};
+    double unknown;
+    const double near = 3 + exp(-0.5);
+    assert_true(fabs(tandem_kriging_residual(&unknown, &row, 1, &rule, one) - 0.5 * near / 4.25) < 1e-6);
+    assert_true(fabs(unknown - (4 - near * near / 4.25)) < 1e-6);
+    assert_true(fabs(tandem_kriging_residual(&unknown, &row, 1, &rule, far) - 0.5 * 3 / 4.25) < 1e-6);
+    assert_true(fabs(unknown - (4 - 9 / 4.25)) < 1e-6);
+    (void)tandem_kriging_residual(&unknown, NULL, 0, &rule, far);
+    assert_true(fabs(unknown - 4) < 1e-12);
 }
 
 /* Rows 1.5 times as slow as the description, but eight of about one size, which are twice as slow:
@@ -177,13 +194,14 @@ static void a_task_follows_rows_near_to_it(void **state)
     tandem_error error = {0};
     assert_int_equal(tandem_by_others_open(&of, files, &t4, &error), TANDEM_OK);
     assert_int_equal(tandem_by_others_count(of), 48);
-    assert_int_equal(tandem_by_others_used(of), 0);
+    const int kernel = tandem_others_kernel(&t4.gpu_spec, &slow, 0);
+    assert_int_equal(tandem_by_others_kernel_rows(of, kernel), 0); /* no time was asked for */
     const double near = tandem_by_others_ns(&time, of, &slow, 0) / tandem_described_ns(&t4, &slow);
     const tandem_work away = product("linear", "fp32", 64, 16384, 64);
     const double far = tandem_by_others_ns(NULL, of, &away, 0) / tandem_described_ns(&t4, &away);
     assert_true(near > 1.85 && near < 2.01 && time.n_row == 48);
     assert_true(far > 1.45 && far < 1.75);
-    assert_int_equal(tandem_by_others_used(of), 48);
+    assert_int_equal(tandem_by_others_kernel_rows(of, kernel), 48);
     /* of other classes, types and cards they say nothing */
     const tandem_work half = product("linear", "fp16", 512, 512, 512),
                       batched = product("matmul", "fp32", 64, 64, 64);
@@ -223,49 +241,228 @@ static void events_end_in_no_prediction(void **state)
     tandem_by_others_close(of);
 }
 
-/* With one row of the user's, 1.3 times what the description says. */
-static tandem_calibration *calibrated_by_own(const tandem_device *device, const tandem_work *work)
+static tandem_calibration *calibrated_by_others(const tandem_device *device)
 {
     tandem_calibration *made = NULL;
-    char notes[TANDEM_CALIBRATION_NOTES];
     tandem_error error = {0};
     require_ok(tandem_calibration_open(&made, device, &error), &error);
-    require_ok(tandem_calibration_add(made, work, 1.3 * tandem_described_ns(device, work), 0, &error),
-               &error);
-    tandem_calibration_finish(made, notes);
+    require_ok(tandem_calibration_add_others(made, &error), &error);
     return made;
 }
 
-static void own_rows_go_before_those_of_others(void **state)
+/* With n own rows, each so many times as slow as others' rows say, if there are any. */
+static tandem_calibration *calibrated_by_own(const tandem_device *device, const tandem_work *works, int n,
+                                             double slower)
 {
-    const tandem_device t4 = device_of("t4");
-    const tandem_work linear = product("linear", "fp32", 2048, 2048, 2048),
-                      half = product("linear", "fp16", 2048, 2048, 2048);
-    tandem_calibration *const with = calibrated_by_own(&t4, &linear), *const without =
-                                                                          calibrated_by_own(&t4, &linear);
-    assert_int_equal(tandem_calibration_add_others(with, NULL), TANDEM_OK);
-    assert_true(tandem_calibration_others_count(with) > 1000);
-    assert_int_equal(tandem_calibration_others(with, &linear, 0), 0);
-    const double own = tandem_calibrated_ns(NULL, with, &linear),
-                 same = tandem_calibrated_ns(NULL, without, &linear);
-    assert_memory_equal(&own, &same, sizeof own);
-    assert_true(tandem_calibration_others(with, &half, 0) > 50);
-    assert_int_equal(tandem_calibration_evidence(with, &half), TANDEM_EVIDENCE_OTHERS);
-    tandem_calibration_close(with);
-    tandem_calibration_close(without);
+    tandem_calibration *const theirs = calibrated_by_others(device), *made = NULL;
+    char notes[TANDEM_CALIBRATION_NOTES];
+    tandem_error error = {0};
+    require_ok(tandem_calibration_open(&made, device, &error), &error);
+    for (int i = 0; i < n; i++)
+        require_ok(tandem_calibration_add(made, &works[i],
+                                          slower * tandem_calibrated_ns(NULL, theirs, &works[i]), 0, &error),
+                   &error);
+    tandem_calibration_finish(made, notes);
+    require_ok(tandem_calibration_add_others(made, &error), &error);
+    tandem_calibration_close(theirs);
+    return made;
 }
 
-/* A row that is mostly launch and events. */
-static void a_row_that_says_nothing_displaces_none(void **state)
+static double ratio_of(const tandem_calibration *a, const tandem_calibration *b, const tandem_work *work)
+{
+    return tandem_calibrated_ns(NULL, a, work) / tandem_calibrated_ns(NULL, b, work);
+}
+
+/* One row 1.3 times as slow: its own shape follows it in most, another shape of the kernel in part, and other
+ * kernels not at all; others' rows all count still. */
+static void own_rows_correct_those_of_others(void **state)
+{
+    const tandem_device t4 = device_of("t4");
+    const tandem_work here = product("linear", "fp32", 2048, 2048, 2048),
+                      away = product("linear", "fp32", 300, 9000, 80),
+                      half = product("linear", "fp16", 2048, 2048, 2048);
+    tandem_calibration *const theirs = calibrated_by_others(&t4), *const own =
+                                                                      calibrated_by_own(&t4, &here, 1, 1.3);
+    const double at_it = ratio_of(own, theirs, &here), off_it = ratio_of(own, theirs, &away);
+    assert_true(at_it > 1.12 && at_it < 1.3);
+    assert_true(off_it > 1.02 && off_it < at_it);
+    assert_true(fabs(ratio_of(own, theirs, &half) - 1) < 1e-9);
+    assert_int_equal(tandem_calibration_others(own, &here, 0), tandem_calibration_others(theirs, &here, 0));
+    assert_int_equal(tandem_calibration_evidence(own, &here), TANDEM_EVIDENCE_OTHERS);
+    assert_int_equal(tandem_calibration_own_about_others(own, &here, 0), 1);
+    assert_int_equal(tandem_calibration_own_about_others(own, &half, 0), 0);
+    /* it leaves less unknown, near to it most */
+    const double left = tandem_calibration_unknown(own, &here, 0),
+                 left_away = tandem_calibration_unknown(own, &away, 0);
+    assert_true(left < left_away && left_away < 1 && left > 0.1);
+    assert_true(tandem_calibration_unknown(own, &half, 0) == 1 &&
+                tandem_calibration_unknown(theirs, &here, 0) == 1);
+    tandem_calibration_close(own);
+    tandem_calibration_close(theirs);
+}
+
+/* Many rows that are alike slow say what the card has in common. */
+static void many_own_rows_are_a_common_factor(void **state)
+{
+    enum { N = 16 };
+    const tandem_device t4 = device_of("t4");
+    tandem_work works[N];
+    for (int i = 0; i < N; i++) works[i] = product("linear", "fp32", 512 << i % 4, 700 << i / 4 % 4, 1100);
+    const tandem_work away = product("linear", "fp32", 3000, 300, 9000);
+    tandem_calibration *const theirs = calibrated_by_others(&t4), *const own =
+                                                                      calibrated_by_own(&t4, works, N, 1.25);
+    const double off_them = ratio_of(own, theirs, &away);
+    assert_true(off_them > 1.17 && off_them < 1.26);
+    assert_true(tandem_calibration_unknown(own, &away, 0) < 0.95);
+    tandem_calibration_close(own);
+    tandem_calibration_close(theirs);
+}
+
+/* A row that is mostly launch. */
+static void a_row_that_says_nothing_corrects_nothing(void **state)
 {
     const tandem_device t4 = device_of("t4");
     const tandem_work tiny = product("linear", "fp16", 16, 16, 16),
                       large = product("linear", "fp16", 2048, 2048, 2048);
-    tandem_calibration *const with = calibrated_by_own(&t4, &tiny);
+    tandem_calibration *const theirs = calibrated_by_others(&t4), *const own =
+                                                                      calibrated_by_own(&t4, &tiny, 1, 1.3);
+    assert_true(tandem_calibration_others(own, &large, 0) > 50);
+    assert_int_equal(tandem_calibration_own_about_others(own, &large, 0), 0);
+    assert_true(fabs(ratio_of(own, theirs, &large) - 1) < 1e-9);
+    tandem_calibration_close(own);
+    tandem_calibration_close(theirs);
+}
+
+/* A user's host takes 150 us more in front of each call than the others' did: that is no time of a kernel. */
+static void events_of_the_users_host_are_its_own(void **state)
+{
+    const tandem_device t4 = device_of("t4");
+    tandem_calibration *const theirs = calibrated_by_others(&t4), *own = NULL;
+    const int events = TANDEM_TIMED_BETWEEN_EVENTS;
+    char notes[TANDEM_CALIBRATION_NOTES];
     tandem_error error = {0};
-    require_ok(tandem_calibration_add_others(with, &error), &error);
-    assert_true(tandem_calibration_others(with, &large, 0) > 50);
-    tandem_calibration_close(with);
+    require_ok(tandem_calibration_open(&own, &t4, &error), &error);
+    for (int size = 16; size <= 4096; size *= 2) {
+        const tandem_work work = product("linear", "fp32", size, size, size);
+        const double timed_ns = tandem_calibrated_timed_ns(theirs, &work, events) + 150e3;
+        require_ok(tandem_calibration_add(own, &work, timed_ns, events, &error), &error);
+    }
+    tandem_calibration_finish(own, notes);
+    require_ok(tandem_calibration_add_others(own, &error), &error);
+    for (int size = 64; size <= 4096; size *= 2) {
+        const tandem_work work = product("linear", "fp32", size, size, size);
+        const double timed_ns = tandem_calibrated_timed_ns(theirs, &work, events) + 150e3;
+        assert_true(fabs(ratio_of(own, theirs, &work) - 1) < 0.05);
+        assert_true(fabs(tandem_calibrated_timed_ns(own, &work, events) / timed_ns - 1) < 0.05);
+    }
+    tandem_calibration_close(own);
+    tandem_calibration_close(theirs);
+}
+
+/* --- Shapes --------------------------------------------------------------------------------------------- */
+
+static tandem_work windows(const char *precision, tandem_pass pass, double images, double channels,
+                           double side, double out, double kernel, double stride)
+{
+    tandem_work work;
+    tandem_timing timing = {.pass = pass,
+                            .convolution = {images, channels, side, side, out, kernel, kernel,
+                                            floor(kernel / 2), floor(kernel / 2), stride, stride}};
+    (void)snprintf(timing.kind, sizeof timing.kind, "conv2d");
+    (void)snprintf(timing.precision, sizeof timing.precision, "%s", precision);
+    assert_int_equal(tandem_timing_work(&work, &timing, NULL), TANDEM_OK);
+    return work;
+}
+
+/* Also says that no term exceeds the time. */
+static void require_no_faster(const tandem_calibration *c, tandem_work work, const char *what)
+{
+    double before = 0;
+    for (int doubling = 0; doubling < 13; doubling++) {
+        tandem_kernel_time time;
+        const double ns = tandem_calibrated_ns(&time, c, &work);
+        if (ns < before * (1 - 1e-9))
+            fail_msg("%s %s %s, m %g k %g n %g count %g images %g: %.0f ns, %.0f ns with half the batch",
+                     tandem_calibration_device(c)->name, what, work.kind, work.m, work.k, work.n, work.count,
+                     work.convolution.images, ns, before);
+        assert_true(time.launch_ns + fmax(time.compute_ns, time.memory_ns) <= ns * (1 + 1e-9));
+        before = ns;
+        assert_int_equal(tandem_work_of_batch(&work, &work, 2), 1);
+    }
+}
+
+static void require_no_faster_products(const tandem_calibration *c, const char *precision)
+{
+    static const double depths[] = {64, 500, 1024, 4096, 20000}, widths[] = {8, 64, 1000, 4096, 30000};
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 5; j++) {
+            tandem_work work = product("linear", precision, 1, depths[i], widths[j]);
+            require_no_faster(c, work, precision);
+            work.pass = TANDEM_PASS_WGRAD; /* its batch is its depth */
+            work.m = depths[i], work.k = 1;
+            require_no_faster(c, work, "wgrad");
+            require_no_faster(c, product("matmul", precision, depths[i], 64, fmin(widths[j], 4096)),
+                              precision);
+        }
+}
+
+static void require_no_faster_windows(const tandem_calibration *c, const char *precision)
+{
+    static const double shapes[][5] = {{3, 224, 64, 7, 2},   {64, 56, 64, 1, 1},    {64, 56, 64, 3, 1},
+                                       {128, 28, 128, 3, 1}, {256, 14, 256, 3, 1},  {512, 7, 512, 3, 1},
+                                       {2048, 7, 512, 1, 1}, {512, 28, 1024, 1, 2}, {3, 32, 16, 3, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int pass = TANDEM_PASS_FORWARD; pass <= TANDEM_PASS_WGRAD; pass++) {
+            const double *const s = shapes[i];
+            require_no_faster(c, windows(precision, (tandem_pass)pass, 1, s[0], s[1], s[2], s[3], s[4]),
+                              precision);
+        }
+}
+
+/* A larger batch contains a smaller one. */
+static void no_task_gets_faster_with_its_batch(void **state)
+{
+    static const char *const cards[] = {"t4", "v100", "v100_pcie", "a100", "a100_pcie", "a100_pcie_40gb"};
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        const tandem_device gpu = device_of(cards[i]);
+        tandem_calibration *const c = calibrated_by_others(&gpu);
+        for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+            const char *const precision = tandem_precision_get((tandem_precision)p)->name;
+            if (!(gpu.precisions >> p & 1) || strcmp(precision, "int8_full") == 0) continue;
+            require_no_faster_products(c, precision);
+            require_no_faster_windows(c, precision);
+        }
+        tandem_calibration_close(c);
+    }
+}
+
+/* By hand: a task of double and half the batch has the same weights. */
+static void a_batch_scales_all_but_weights(void **state)
+{
+    tandem_work linear = product("linear", "fp16", 64, 100, 30),
+                wide = windows("fp32", TANDEM_PASS_WGRAD, 8, 16, 32, 24, 3, 1),
+                expected = windows("fp32", TANDEM_PASS_WGRAD, 4, 16, 32, 24, 3, 1);
+    assert_int_equal(tandem_work_of_batch(&linear, &linear, 2), 1);
+    assert_true(linear.m == 128 && linear.flops == 2.0 * 128 * 100 * 30);
+    assert_true(linear.bytes == 2.0 * (128 * 100 + 100 * 30 + 128 * 30));
+    assert_int_equal(tandem_work_of_batch(&wide, &wide, 0.5), 1);
+    assert_true(wide.k == expected.k && wide.m == expected.m && wide.convolution.images == 4);
+    assert_true(wide.flops == expected.flops && fabs(wide.bytes - expected.bytes) < 1);
+    tandem_work one = product("linear", "fp16", 1, 100, 30);
+    assert_int_equal(tandem_work_of_batch(&one, &one, 0.5), 0);
+    assert_true(one.m == 1);
+}
+
+/* Beyond all rows an interval says so, and no factor is larger than that of a near row. */
+static void an_extrapolation_says_so(void **state)
+{
+    const tandem_device a100 = device_of("a100");
+    tandem_calibration *const c = calibrated_by_others(&a100);
+    const tandem_work within = product("linear", "int8", 16, 1024, 1024),
+                      beyond = product("linear", "int8", 16, 200000, 8);
+    assert_true(tandem_calibration_own_spread(c, &beyond, 0) >
+                1.5 * tandem_calibration_own_spread(c, &within, 0));
+    tandem_calibration_close(c);
 }
 
 /* A step says what its times rest on, and its interval is narrower for it. */
@@ -288,6 +485,16 @@ static void a_step_says_whose_rows_it_rests_on(void **state)
         tandem_replayer_close(replayer);
     }
     assert_true(provenance[0].others_share > 0.5 && provenance[0].others_rows > 500);
+    /* those of the kernels of this plan, not of all that other plans would take */
+    tandem_calibration *const all = calibrated_by_others(&cluster.classes[0].device);
+    const tandem_work half = product("linear", "fp16", 512, 512, 512),
+                      windows_of_half = windows("fp16", TANDEM_PASS_FORWARD, 8, 16, 32, 16, 3, 1),
+                      batched = product("matmul", "fp32", 64, 64, 64);
+    assert_true(provenance[0].others_rows <= tandem_calibration_others_count(all) -
+                                                 tandem_calibration_others(all, &half, 0) -
+                                                 tandem_calibration_others(all, &windows_of_half, 0) -
+                                                 tandem_calibration_others(all, &batched, 0));
+    tandem_calibration_close(all);
     assert_true(provenance[1].others_share == 0 && provenance[1].others_rows == 0);
     assert_true(provenance[0].form_interval < provenance[1].form_interval);
     assert_true(provenance[0].n_fitted == 0 && provenance[0].n_unmeasured_kernel == 0);
@@ -328,10 +535,16 @@ int main(void)
                                        cmocka_unit_test(a_gpu_has_one_name),
                                        cmocka_unit_test(all_tables_of_a_file_count),
                                        cmocka_unit_test(kriging_follows_rows),
+                                       cmocka_unit_test(kriging_knows_what_rows_share),
                                        cmocka_unit_test(a_task_follows_rows_near_to_it),
                                        cmocka_unit_test(events_end_in_no_prediction),
-                                       cmocka_unit_test(own_rows_go_before_those_of_others),
-                                       cmocka_unit_test(a_row_that_says_nothing_displaces_none),
+                                       cmocka_unit_test(own_rows_correct_those_of_others),
+                                       cmocka_unit_test(many_own_rows_are_a_common_factor),
+                                       cmocka_unit_test(a_row_that_says_nothing_corrects_nothing),
+                                       cmocka_unit_test(events_of_the_users_host_are_its_own),
+                                       cmocka_unit_test(no_task_gets_faster_with_its_batch),
+                                       cmocka_unit_test(a_batch_scales_all_but_weights),
+                                       cmocka_unit_test(an_extrapolation_says_so),
                                        cmocka_unit_test(a_step_says_whose_rows_it_rests_on),
                                        cmocka_unit_test(rows_of_another_kernel_calibrate_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);

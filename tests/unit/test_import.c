@@ -230,6 +230,8 @@ static void stored_rows_calibrate_as_rows_of_a_file(void **state)
     tandem_calibration_finish(by_file, notes);
     require_ok(tandem_calibration_add_stored(by_store, s.store, &error), &error);
     tandem_calibration_finish(by_store, notes);
+    require_ok(tandem_calibration_add_others(by_file, &error), &error);
+    require_ok(tandem_calibration_add_others(by_store, &error), &error);
     require_ok(tandem_latency_open(&latency, &device, "", s.store, &error), &error);
     assert_int_equal(tandem_latency_fitted(latency), 3);
     for (int i = 1; i < 400; i++) {

@@ -245,6 +245,7 @@ typedef struct tandem_kernel_time {
     const char *algorithm;                /* "product", "direct", "winograd", "gemm", "stream": static text */
     double tile_m, tile_n, waves, splits; /* of the product that counts most; 0 = none */
     tandem_time_bound bound;
+    double by_rows; /* what measured rows say about the form: the factor that is in each term; 1 = nothing */
 } tandem_kernel_time;
 
 /* tandem_kernel_time_of: ns of one task; −1 where the device has no units for the type. Never below the
@@ -322,16 +323,22 @@ double tandem_calibrated_ns(tandem_kernel_time *time, const tandem_calibration *
 tandem_status tandem_calibration_add_stored(tandem_calibration *calibration, tandem_store *store,
                                             tandem_error *error);
 /* tandem_calibration_add_others: has the calibration follow what others measured of the device and ships with
- * the program (profiles/devices/measured/), for classes and types of tasks of which it has no row of its own.
- * These are read when the first such task is asked for, about 2 us a row; two threads must not ask at once.
- * TANDEM_NO_MEMORY. Cost: a look at each table's header. */
+ * the program (profiles/devices/measured/), for classes and types of tasks that they have rows of. Own rows
+ * of these correct what theirs say, near to each and, in part, all of its class and type; up to 1024 rows,
+ * evenly spaced. Theirs are read when the first such task is asked for, about 2 us a row; two threads must
+ * not ask at once. TANDEM_NO_MEMORY. Cost: a look at each table's header, and some 50 us per own row. */
 tandem_status tandem_calibration_add_others(tandem_calibration *calibration, tandem_error *error);
 /* TANDEM_NO_MEMORY: not all that was asked for could be read, and such times followed the description. To be
  * called after the last question. calibration may be NULL. */
 tandem_status tandem_calibration_check_others(const tandem_calibration *calibration, tandem_error *error);
-/* The rows of others that a task's time, or such a timing of it, rests on; 0 = it follows own rows, or the
- * description alone. */
+/* The rows of others that a task's time, or such a timing of it, rests on; 0 = it follows the description,
+ * and own rows about it. */
 int64_t tandem_calibration_others(const tandem_calibration *calibration, const tandem_work *work, int timed);
+/* Own rows that correct these; 0 where there are none of others. */
+int64_t tandem_calibration_own_about_others(const tandem_calibration *calibration, const tandem_work *work,
+                                            int timed);
+/* The share of a time's logarithmic deviation that own rows leave; 1 where it rests on none of others. */
+double tandem_calibration_unknown(const tandem_calibration *calibration, const tandem_work *work, int timed);
 /* What a time by the form rests on. Rows of another kernel alone are those of dot products, where the card's
  * tensor cores multiply int8: the time follows the description. */
 typedef enum tandem_evidence {
@@ -341,14 +348,22 @@ typedef enum tandem_evidence {
     TANDEM_N_EVIDENCE
 } tandem_evidence;
 tandem_evidence tandem_calibration_evidence(const tandem_calibration *calibration, const tandem_work *work);
-/* The spread group of a task plus TANDEM_N_SPREAD_GROUP times its source. */
+/* Kernels that rows of others are of: a class of work and a type, and dot products where they are another
+ * kernel. −1: none. */
+enum { TANDEM_N_OTHERS_KERNEL = 2 * TANDEM_N_WORK_CLASS * TANDEM_N_COMPUTE_DTYPE };
+int tandem_others_kernel(const tandem_gpu_spec *spec, const tandem_work *work, int timed);
+/* tandem_calibration_form_group: the spread group of a task, plus TANDEM_N_SPREAD_GROUP times its source, and
+ * TANDEM_N_SPREAD_GROUP · TANDEM_N_EVIDENCE times the kernel of others' rows that it follows. The latter two
+ * of such a number; the kernel is −1 where it follows none. */
+tandem_evidence tandem_evidence_of_group(int form_group);
+int tandem_kernel_of_group(int form_group);
 int tandem_calibration_form_group(const tandem_calibration *calibration, const tandem_work *work);
 /* The logarithmic standard deviation of what is a task's own: that of rows of others about each other where
  * they give its time, else that of its group. */
 double tandem_calibration_own_spread(const tandem_calibration *calibration, const tandem_work *work,
                                      int timed);
-/* Rows of others: of the kernels that tasks have asked for; all that ship. */
-int64_t tandem_calibration_others_used(const tandem_calibration *calibration);
+/* Rows of others: of a tandem_others_kernel that a task has asked for, else 0; all that ship. */
+int64_t tandem_calibration_kernel_rows(const tandem_calibration *calibration, int kernel);
 int64_t tandem_calibration_others_count(const tandem_calibration *calibration);
 /* What such a timing of the task would show: with the host's events, or of zeros; −1 as above. */
 double tandem_calibrated_timed_ns(const tandem_calibration *calibration, const tandem_work *work, int timed);
@@ -367,8 +382,8 @@ int64_t tandem_calibration_row_count(const tandem_calibration *calibration);
 /* --- Latency of unmeasured tasks ------------------------------------------------------------------------ */
 /* tandem_latency_open: a predictor for a device while `co_runner` computes ("" = alone). It is fitted to all
  * contended times that were measured with that co-runner or, where there are none, to the times alone
- * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device, and for want of
- * them what others measured (tandem_calibration_add_others). Tasks that differ from all measured ones take
+ * (formula: predictor/latency.c). Imported times (store.h) calibrate a described device, about
+ * what others measured of it (tandem_calibration_add_others). Tasks that differ from all measured ones take
  * their time from the device's description, if it has one. store NULL: nothing of the user's.
  * TANDEM_MISSING: there is neither. TANDEM_NO_MEMORY, errors of the store. *latency unchanged on error.
  * Cost: O(rows of the device). */
@@ -391,9 +406,9 @@ int64_t tandem_latency_ns_by_group(const tandem_latency *latency, const tandem_c
 const tandem_calibration *tandem_latency_calibration(const tandem_latency *latency);
 /* The number of measured costs that it is fitted to; 0 = the description alone. */
 int64_t tandem_latency_fitted(const tandem_latency *latency);
-/* Rows of others that predictions so far rest on (tandem_calibration_add_others). */
-int64_t tandem_latency_others(const tandem_latency *latency);
-/* Of these, how many contradict the device's datasheet by more than 3 times and are left out. */
+/* Rows of others of a tandem_others_kernel, where a prediction rests on them. */
+int64_t tandem_latency_kernel_rows(const tandem_latency *latency, int kernel);
+/* Of the measured costs, how many contradict the device's datasheet by more than 3 times and are left out. */
 int64_t tandem_latency_contradicting(const tandem_latency *latency);
 
 /* --- Kernels of another library (predictor/pytorch_kernels.c) ------------------------------------------- */

@@ -1,0 +1,1 @@
+$TANDEM replay --model resnet20 --batch 8 --predict --cluster "V100 + NVIDIA T4 node=100Gbit/s,2us" | head -1; $TANDEM replay --model resnet20 --batch 8 --predict --cluster "RTX 2080 Ti" | head -1; $TANDEM predict --device "A100-SXM4-40GB" "linear m=4096 k=1024 n=1024" --precision bf16 | head -1

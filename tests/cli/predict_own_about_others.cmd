@@ -1,0 +1,1 @@
+printf 'device=t4,method=loop,operator=linear,precision=fp16,m,k,n,time_us\n4096,1024,1024,310\n' >own.csv; for m in 4096 64; do $TANDEM predict --device t4 "linear m=$m k=1024 n=1024" --precision fp16 --calibrate own.csv; done
