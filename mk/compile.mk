@@ -56,6 +56,8 @@ $(B)/obj/backend/%: private OWN_CFLAGS += -Wno-unused-parameter
 # A header of Gloo's that Debian's package lacks.
 $(B)/obj/backend/comm/gloo.o: private OWN_CXXFLAGS += -idirafter backend/comm/gloo_missing
 
+# The team of threads.
+$(B)/obj/backend/cpu/team.o: private OWN_CFLAGS += -fopenmp
 # Square roots in vectors.
 $(B)/obj/runtime/estimate/probe_direction.o: private OWN_CFLAGS += -fno-math-errno
 
@@ -67,10 +69,11 @@ ISA_FLAGS_avx512 = $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl 
 ISA_FLAGS_avx2_vnni = $(ISA_FLAGS_avx2) -mavxvnni
 ISA_FLAGS_avx512_vnni = $(ISA_FLAGS_avx512) -mavx512vnni
 define isa_rule
-$(B)/obj/isa/$(1)/%.o: kernels/cpu/isa/%.c $(B)/flags
+$(B)/obj/isa/$(1)/%.o: $(2)/%.c $(B)/flags
 	@mkdir -p $$(@D)
 	@echo "  cc    $$< for $(1)"
 	@$$(COMPILE_C) -O3 -fno-math-errno -Wno-unused-parameter -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP \
 	    -c -o $$@ $$<
 endef
-$(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
+$(foreach isa,$(ISAS),$(foreach folder,kernels/cpu/isa backend/cpu/isa,$(eval \
+    $(call isa_rule,$(isa),$(folder)))))

@@ -32,8 +32,10 @@ PARTS_cli = $(filter-out $(B)/obj/cli/main.o,$(CLI))
 ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard kernels/cpu/isa/*.c)
 ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst kernels/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
+# Those that are divided among threads, with OpenMP: not for libraries of kernels.
+DIVIDED_KERNELS = $(foreach isa,$(ISAS),$(B)/obj/isa/$(isa)/team.o)
 BACKEND = $(call objects,$(call sources,backend $(addprefix backend/,executor device cpu cpu/op comm))) \
-          $(B)/obj/backend/comm/gloo.o $(CPU_KERNELS) $(PARTS_data)
+          $(B)/obj/backend/comm/gloo.o $(DIVIDED_KERNELS) $(CPU_KERNELS) $(PARTS_data)
 CPU_KERNELS = $(call objects,$(call sources,kernels/cpu)) $(ISA_OBJECTS)
 KERNELS = $(B)/obj/base/amax_history.o $(CPU_KERNELS)
 

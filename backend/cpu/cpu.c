@@ -1,14 +1,18 @@
-/* cpu.c: the device backend "cpu": one x86-64 core, limited to an instruction set.
+/* cpu.c: the device backend "cpu": one x86-64 core, or several, limited to an instruction set.
  *
- * All work runs on the thread that opened the device. */
-#include <omp.h>
+ * All work begins on the thread that opened the device. With several cores, that thread and those of OpenMP share
+ * it (team.h). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/executor/adamw.h"
+#include "backend/cpu/divided_kernels.h"
 #include "backend/cpu/emulate.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/library.h"
+#include "backend/cpu/team.h"
+#include "base/device_cores.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -83,18 +87,34 @@ static void cpu_close_device(void *device)
     free(cpu);
 }
 
+/* The kernels of the device whose name without cores is `base`; 0: there are none. */
+static int find_kernels(cpu_device *cpu, const char *base)
+{
+    cpu->isa = cpu->one_thread = tandem_isa_kernels_find(base + strlen("cpu:"));
+    if (!cpu->isa || cpu->n_core == 1) return cpu->isa != NULL;
+    cpu_divide_kernels(&cpu->divided, cpu->one_thread);
+    cpu->isa = &cpu->divided;
+    return 1;
+}
+
 static tandem_status cpu_open_device(void **device, const char *name, tandem_error *error)
 {
     dnnl_cpu_isa_t isa = dnnl_cpu_isa_all;
-    tandem_status status = find_onednn_isa(&isa, name, error);
-    if (status == TANDEM_OK) status = limit_onednn_isa(isa, name, error);
+    char base[TANDEM_DEVICE_NAME];
+    const int n_core = tandem_device_split_cores(base, sizeof base, name);
+    tandem_status status = find_onednn_isa(&isa, base, error);
+    if (status == TANDEM_OK && n_core == 0)
+        status = tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                  "device '%s': a number of cores from 1 to %d follows '%s:'", name,
+                                  TANDEM_MAX_CORE, base);
+    if (status == TANDEM_OK) status = limit_onednn_isa(isa, base, error);
     if (status != TANDEM_OK) return status;
-    omp_set_num_threads(1); /* a device is one core */
+    cpu_team_set(n_core); /* oneDNN's primitives, too, have as many threads */
     cpu_device *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return tandem_no_memory(error, "to open device '%s'", name);
-    strncpy(cpu->name, name, sizeof cpu->name - 1);
-    cpu->isa = tandem_isa_kernels_find(name + strlen("cpu:"));
-    if (!cpu->isa) {
+    (void)snprintf(cpu->name, sizeof cpu->name, "%s", name);
+    cpu->n_core = n_core;
+    if (!find_kernels(cpu, base)) {
         cpu_close_device(cpu);
         return tandem_error_set(error, TANDEM_BUG, "device '%s' has no table of kernels", name);
     }
@@ -134,6 +154,7 @@ static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, i
 {
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
+    cpu_team_set(((const cpu_device *)device)->n_core);
     const cpu_operator *found = cpu_operator_rows[kernel_row_of(task_spec, op)];
     tandem_attention attention; /* its parts run here, one by one */
     if (tandem_step_attention(step, task, &attention)) found = NULL;
@@ -164,6 +185,7 @@ static tandem_status cpu_prepare_library_kernel(void *device, const tandem_step 
                                                 tandem_kernel **kernel, uint64_t bytes[3],
                                                 uint64_t *workspace_bytes, tandem_error *error)
 {
+    cpu_team_set(((const cpu_device *)device)->n_core);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(&step->task[task], &step->graph->op[step->task[task].op], error);
     const tandem_status status = cpu_library_prepare(prepared, bytes, error);
@@ -179,6 +201,7 @@ static tandem_status cpu_prepare_library_kernel(void *device, const tandem_step 
 static tandem_status cpu_run_kernel(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                     tandem_error *error)
 {
+    cpu_team_set(kernel->device->n_core); /* another device of this thread may have changed it */
     return kernel->run(kernel, call, error);
 }
 
@@ -188,7 +211,9 @@ static int cpu_update_weights(void *device, const tandem_optimizer_options *opti
                               const unsigned char *decay_mask, float *weight, float *const *state,
                               const float *gradient, int64_t n, int64_t t, const float *rates)
 {
-    const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
+    const cpu_device *const cpu = device;
+    const tandem_isa_kernels *isa = cpu->isa;
+    cpu_team_set(cpu->n_core);
     const float decay = decays ? options->decay : 0;
     if (options->kind == TANDEM_SGD)
         return isa->sgd(weight, state[0], gradient, (size_t)n, options->rate, options->momentum, decay);

@@ -14,7 +14,11 @@
 
 typedef struct cpu_device {
     char name[TANDEM_DEVICE_NAME];
+    int n_core;
+    /* What operators call: `divided`, or with one core the table itself. */
     const tandem_isa_kernels *isa;
+    const tandem_isa_kernels *one_thread; /* the table itself, for a part of what is divided already */
+    tandem_isa_kernels divided;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
 } cpu_device;

@@ -30,17 +30,27 @@ tandem_status tandem_worker_describe_device(char *text, size_t size, const char 
     return TANDEM_OK;
 }
 
-static tandem_status pin_to_core(int cpu, tandem_error *error)
+/* Threads of kernels have the cores of the thread that begins them: those of the rank. */
+static tandem_status pin_to_cores(const tandem_worker_options *options, tandem_error *error)
 {
+    const int cpu = options->cpu;
     if (cpu < 0) return TANDEM_OK;
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
+    for (int k = 0; options->core && k < options->n_core; k++)
+        if (options->core[k] >= 0 && options->core[k] < CPU_SETSIZE) CPU_SET((size_t)options->core[k], &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0) return TANDEM_OK;
     return tandem_error_set(
         error, TANDEM_NO_DEVICE,
         "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this process may use", cpu,
         strerror(errno));
+}
+
+/* The core of the threads that exchange gradients. Of several, the last: the first also does what is not divided. */
+static int comm_core(const tandem_worker_options *options)
+{
+    return options->core && options->n_core > 1 ? options->core[options->n_core - 1] : options->cpu;
 }
 
 static tandem_comm_lock device_locking(const tandem_worker *worker)
@@ -57,21 +67,21 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     tandem_error failure = {TANDEM_OK, -1, ""};
     worker->rank = options->rank;
     worker->n_rank = options->n_rank;
-    worker->cpu = options->cpu;
+    worker->cpu = comm_core(options);
     (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
     tandem_status status = find_device_backend(&worker->backend, options->device, &failure);
     /* Threads have the cores of the thread that begins them. Those of a CPU's kernels belong on the rank's
      * core; those that a GPU's driver begins would be in its way there, beside the one that reduces
      * gradients. */
     const int is_pinned_first = status == TANDEM_OK && !worker->backend->alloc;
-    if (is_pinned_first) status = pin_to_core(options->cpu, &failure);
+    if (is_pinned_first) status = pin_to_cores(options, &failure);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, &failure);
-    if (status == TANDEM_OK && !is_pinned_first) status = pin_to_core(options->cpu, &failure);
+    if (status == TANDEM_OK && !is_pinned_first) status = pin_to_cores(options, &failure);
     const tandem_comm_options joining = {.rank = options->rank,
                                          .n_rank = options->n_rank,
                                          .store = options->store,
                                          .timeout_ns = options->timeout_ns,
-                                         .cpu = options->cpu,
+                                         .cpu = worker->cpu,
                                          .over_network = options->over_network,
                                          .wire = options->wire,
                                          .locking = device_locking(worker),

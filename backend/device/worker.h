@@ -6,7 +6,8 @@
 #include "tandem/advanced/device_backend.h"
 
 struct tandem_worker {
-    int rank, n_rank, cpu;
+    int rank, n_rank;
+    int cpu; /* of the threads that exchange gradients; −1 = any */
     const tandem_device_backend *backend;
     void *device;
     char device_name[TANDEM_DEVICE_NAME];

@@ -106,19 +106,24 @@ static tandem_status measure_allreduces(allreduce_bench *b, const tandem_workloa
     if (!b->sample_ns || !b->all_ns) return tandem_no_memory(error, "for %d repetitions", b->n);
     const tandem_listener listener = cli_listener(b->options);
     char *agreement = NULL;
-    tandem_status status = run_agreement_make_of(&agreement, "", error);
+    const char *const device = workload->cluster.classes[class_index].device.name;
+    rank_cores cores;
+    tandem_status status = rank_cores_take(&cores, device, self, &listener, error);
+    if (status == TANDEM_OK) status = run_agreement_make_of(&agreement, "", error);
     if (status != TANDEM_OK) return status;
     status = b->backend->worker_open(
         &b->worker,
-        &(tandem_worker_options){.device = workload->cluster.classes[class_index].device.name,
+        &(tandem_worker_options){.device = device,
                                  .rank = self->rank,
                                  .n_rank = self->n_rank,
                                  .store = self->folder,
-                                 .cpu = rank_core(self, &listener),
+                                 .cpu = cores.core[0],
                                  .timeout_ns = timeout_ns,
                                  .over_network = !tandem_cluster_shares_memory(&workload->cluster),
                                  .wire = workload->cluster.wire,
-                                 .agreement = agreement},
+                                 .agreement = agreement,
+                                 .core = cores.core,
+                                 .n_core = cores.n},
         error);
     free(agreement);
     if (status == TANDEM_OK) rank_start_joined();

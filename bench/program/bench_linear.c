@@ -75,10 +75,16 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
     const tandem_backend_api *backend = runtime_backend(error);
     if (!backend) return error->status;
     tandem_status status = cli_workload_open(&workload, &options, error);
+    rank_cores cores = {0};
+    if (status == TANDEM_OK)
+        status = rank_cores_take(&cores, workload.cluster.classes[0].device.name,
+                                 &(tandem_rank_place){.n_rank = 1}, &listener, error);
     const tandem_worker_options here = {.device = workload.cluster.classes[0].device.name,
                                         .n_rank = 1,
-                                        .cpu = rank_core(&(tandem_rank_place){.n_rank = 1}, &listener),
-                                        .timeout_ns = timeout_ns};
+                                        .cpu = cores.n > 0 ? cores.core[0] : -1,
+                                        .timeout_ns = timeout_ns,
+                                        .core = cores.core,
+                                        .n_core = cores.n};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)
         status = tandem_device_open_step(&step, &workload.cluster.classes[0].device, workload.graph[0], 0,

@@ -25,8 +25,8 @@ typedef struct tandem_gpu_spec {
     int n_sm;       /* multiprocessors; each works on one tile of a product */
 } tandem_gpu_spec;
 
-/* The hardware of one worker: an instruction set of this CPU (`cpu:avx2`), a GPU (`cuda:0`), or a described
- * device (`t4`). */
+/* The hardware of one worker: an instruction set of this CPU on one core (`cpu:avx2`) or on several
+ * (`cpu:avx2:8`), a GPU (`cuda:0`), or a described device (`t4`). */
 typedef struct tandem_device {
     char name[TANDEM_DEVICE_NAME];
     char meaning[96];
@@ -67,14 +67,18 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
 /* By name; also cuda:0, cuda:1, … of any machine, torch:NAME, and a card as tables, nvidia-smi and people
- * write it, such as "V100-PCIe-32GB" (profiles/devices/spellings.def). *device has the row's own name.
- * TANDEM_UNKNOWN_NAME suggests the nearest one. */
+ * write it, such as "V100-PCIe-32GB" (profiles/devices/spellings.def). *device has the row's own name. A CPU's
+ * name may have a number of cores, `cpu:avx2:8`, and then *device has it, too, unless it is 1.
+ * TANDEM_UNKNOWN_NAME suggests the nearest one, or says which numbers of cores are allowed. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
 /* A device as typed on a command line: a name, or `strongest` or `weakest`: the last and the first row of
  * profiles/devices/cpu.def that this machine's CPU has. *device has the real name. Files never contain
- * these words; tandem_device_find refuses them. TANDEM_NO_DEVICE if there is none. */
+ * these words; tandem_device_find refuses them. A number of cores may follow, as in `strongest:4`.
+ * TANDEM_NO_DEVICE if there is none. */
 tandem_status tandem_device_resolve(tandem_device *device, const char *word, tandem_error *error);
-/* Whether this machine can run it (CPUID). Never for a described device. */
+/* The cores of a rank on the device of this name: those that the name ends in, else 1. */
+int tandem_device_cores(const char *name);
+/* Whether this machine can run it (CPUID; its cores are not counted). Never for a described device. */
 int tandem_device_is_present(const char *name);
 /* TANDEM_NO_DEVICE says what is missing and what this machine has, or what a described device is for. For a
  * GPU only the name is checked; opening a worker shows whether it is there (backend.h). */
@@ -142,6 +146,8 @@ uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c);
 /* The canonical text of a cluster, which parses to the same cluster; cut to fit. */
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
+/* The cores of all ranks: those of its device (tandem_device_cores) for each. */
+int64_t tandem_cluster_n_core(const tandem_cluster *cluster);
 /* Whether a device has a precision whose backward products read f16, so that plans may need a loss scale. */
 int tandem_cluster_may_need_loss_scale(const tandem_cluster *cluster);
 /* The class of a global rank; −1 if there is no such rank. Ranks are numbered class by class. */

@@ -21,6 +21,7 @@ typedef struct tandem_dropout {
  * column. With has_relu, max(y, 0). With a residual, max(y + residual, 0). */
 typedef struct tandem_batchnorm {
     size_t rows, channels;
+    size_t row; /* elements from a row to the next, where these are some of its channels; 0 = channels */
     int has_relu;
     float epsilon;
     const float *scale, *shift; /* (channels) */
@@ -48,6 +49,8 @@ typedef struct tandem_winograd {
     int is_wgrad;           /* w is the gradient of the result, y the gradient of the weight */
     int out_first;          /* order of the weight and its gradient */
     int from_bf16, to_bf16; /* x and w, y; else f32. A weight's gradient is f32 */
+    /* some of the channels of y (wgrad: of w), multiples of 32, and no others are written; end 0 = all */
+    int64_t to_begin, to_end;
     const void *x, *w;
     void *y;
     float *workspace;
@@ -60,6 +63,8 @@ typedef struct tandem_weight_gradient {
     int64_t from, to; /* channels: multiples of 32 */
     int64_t kernel_h, kernel_w, stride, pad;
     int is_bf16; /* x and gradient; else f32 */
+    /* some of the result's channels, multiples of 32, and no others of y are written; end 0 = all */
+    int64_t to_begin, to_end;
     const void *x, *gradient;
     float *y, *workspace;
 } tandem_weight_gradient;

@@ -495,6 +495,14 @@ int tandem_cluster_n_rank(const tandem_cluster *cluster)
     return n;
 }
 
+int64_t tandem_cluster_n_core(const tandem_cluster *cluster)
+{
+    int64_t n = 0;
+    for (int c = 0; c < cluster->n_class; c++)
+        n += (int64_t)cluster->classes[c].n_rank * tandem_device_cores(cluster->classes[c].device.name);
+    return n;
+}
+
 int64_t tandem_cluster_samples(const tandem_cluster *cluster, int n_micro)
 {
     int64_t samples = 0;

@@ -1,4 +1,5 @@
 /* device.c: the table of devices, and which of them this machine has. */
+#include "base/device_cores.h"
 #include "base/nearest.h"
 #include "base/plain_text.h"
 #include "tandem/advanced/step.h"
@@ -241,6 +242,35 @@ static int find_device_row(const char *name)
     return exact < 0 && name ? find_spelled_card(name) : exact;
 }
 
+/* The row of a name that may have a number of cores; −1: none, or the number is none. */
+static int find_row_of_cores(const char *name)
+{
+    char base[TANDEM_DEVICE_NAME];
+    return name && tandem_device_split_cores(base, sizeof base, name) > 0 ? find_device_row(base) : -1;
+}
+
+int tandem_device_cores(const char *name)
+{
+    char base[TANDEM_DEVICE_NAME];
+    const int n = tandem_device_split_cores(base, sizeof base, name);
+    return n > 0 ? n : 1;
+}
+
+/* A row under its name with `n_core` cores. */
+static tandem_device row_with_cores(int index, int n_core)
+{
+    tandem_device device = devices[index];
+    if (n_core > 1) (void)snprintf(device.name, sizeof device.name, "%s:%d", devices[index].name, n_core);
+    return device;
+}
+
+static tandem_status refuse_cores(const char *name, const char *base, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "device '%.*s': '%.20s' is no number of cores; allowed are 1 to %d, as in %s:8",
+                            TANDEM_DEVICE_NAME, name, name + strlen(base) + 1, TANDEM_MAX_CORE, base);
+}
+
 int tandem_device_count(void) { return N_DEVICE; }
 
 const tandem_device *tandem_device_get(int index)
@@ -271,9 +301,12 @@ static tandem_status refuse_unknown_device(const char *name, tandem_error *error
 
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error)
 {
-    const int index = find_device_row(name);
+    char base[TANDEM_DEVICE_NAME] = "";
+    const int n_core = name ? tandem_device_split_cores(base, sizeof base, name) : 1;
+    const int index = name ? find_device_row(base) : -1;
+    if (index >= 0 && n_core == 0) return refuse_cores(name, base, error);
     if (index >= 0) {
-        *device = devices[index];
+        *device = row_with_cores(index, n_core);
         return TANDEM_OK;
     }
     if (is_gpu_name(name) || tandem_device_is_recorded(name)) {
@@ -281,7 +314,7 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         (void)snprintf(device->name, sizeof device->name, "%s", name);
         return TANDEM_OK;
     }
-    if (name && (strcmp(name, word_strongest) == 0 || strcmp(name, word_weakest) == 0))
+    if (strcmp(base, word_strongest) == 0 || strcmp(base, word_weakest) == 0)
         return tandem_error_set(
             error, TANDEM_UNKNOWN_NAME,
             "'%s' is for command lines only; files need the device's name (tandem list devices)", name);
@@ -290,21 +323,24 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
 
 tandem_status tandem_device_resolve(tandem_device *device, const char *word, tandem_error *error)
 {
-    const int is_strongest = strcmp(word, word_strongest) == 0;
+    char base[TANDEM_DEVICE_NAME];
+    const int n_core = tandem_device_split_cores(base, sizeof base, word);
+    const int is_strongest = strcmp(base, word_strongest) == 0;
     int found = -1;
-    if (!is_strongest && strcmp(word, word_weakest) != 0) return tandem_device_find(device, word, error);
+    if (!is_strongest && strcmp(base, word_weakest) != 0) return tandem_device_find(device, word, error);
+    if (n_core == 0) return refuse_cores(word, base, error);
     for (int i = 0; i < N_DEVICE && (is_strongest || found < 0); i++)
         if (is_row_present(i)) found = i;
     if (found < 0)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "this machine's CPU matches no device, so there is no %s one", word);
-    *device = devices[found];
+                                "this machine's CPU matches no device, so there is no %s one", base);
+    *device = row_with_cores(found, n_core);
     return TANDEM_OK;
 }
 
 int tandem_device_is_present(const char *name)
 {
-    const int index = find_device_row(name);
+    const int index = find_row_of_cores(name);
     return index >= 0 && is_row_present(index);
 }
 
@@ -326,7 +362,7 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
                                 name);
     if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */
     char missing[128], have[512] = "";
-    if (list_missing_features(find_device_row(name), missing, sizeof missing) == 0) return TANDEM_OK;
+    if (list_missing_features(find_row_of_cores(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
         if (is_row_present(i)) append_to_list(have, sizeof have, devices[i].name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,

@@ -204,8 +204,9 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     return status;
 }
 
-/* What can be wrong, before a process starts. */
-static tandem_status check_before_estimating(const tandem_plan_estimate_request *request, tandem_error *error)
+/* What can be wrong, before a process starts. *cluster: that of the plan, whose first class gives the cores. */
+static tandem_status check_before_estimating(tandem_cluster *cluster,
+                                             const tandem_plan_estimate_request *request, tandem_error *error)
 {
     estimate_request asked;
     plan_rows rows = {0};
@@ -217,6 +218,7 @@ static tandem_status check_before_estimating(const tandem_plan_estimate_request 
     if (status == TANDEM_OK) status = choose_estimated(&asked, request, error);
     if (status == TANDEM_OK) status = open_plan_rows(&rows, &planned, &asked, error);
     close_plan_rows(&rows);
+    if (status == TANDEM_OK) *cluster = planned.cluster;
     tandem_workload_close(&planned);
     return status;
 }
@@ -289,9 +291,10 @@ tandem_status tandem_plan_estimate_measure(tandem_plan_estimate *estimate,
     tandem_plan_estimate_request copy = *request;
     if (request->plan) return measure_given_plan(estimate, request, error);
     tandem_plan_estimate read = {.steps = 0};
-    tandem_status status = check_before_estimating(request, error);
+    tandem_cluster cluster;
+    tandem_status status = check_before_estimating(&cluster, request, error);
     if (status == TANDEM_OK)
-        status = ranks_run(&answer, &plan_estimate_verb, &copy, 1, &request->listener, error);
+        status = ranks_run(&answer, &plan_estimate_verb, &copy, &cluster, 1, &request->listener, error);
     if (status == TANDEM_OK) {
         packet_value(&answer, &read, sizeof read);
         if (answer.has_failed) status = tandem_no_memory(error, "for the estimate of a plan");

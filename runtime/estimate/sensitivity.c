@@ -324,8 +324,9 @@ const rank_verb sensitivity_verb = {.name = "sensitivity",
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* What can be wrong, before a process starts. */
-static tandem_status check_before_measuring(const tandem_sensitivity_request *request, tandem_error *error)
+/* What can be wrong, before a process starts. *cluster: whose first class measures. */
+static tandem_status check_before_measuring(tandem_cluster *cluster,
+                                            const tandem_sensitivity_request *request, tandem_error *error)
 {
     tandem_workload workload = {0};
     estimate_request estimated;
@@ -335,6 +336,7 @@ static tandem_status check_before_measuring(const tandem_sensitivity_request *re
         status = choose_estimate(&estimated, request, &workload, error);
     if (status == TANDEM_OK) status = runtime_device_require(workload.cluster.classes[0].device.name, error);
     if (status == TANDEM_OK) status = check_store(request->store, error);
+    if (status == TANDEM_OK) *cluster = workload.cluster;
     tandem_workload_close(&workload);
     return status;
 }
@@ -345,9 +347,10 @@ tandem_status tandem_sensitivity_measure(tandem_sensitivity_result *result,
     packet answer = {0};
     tandem_sensitivity_request copy = *request;
     tandem_sensitivity_result read = {.n_row = 0};
-    tandem_status status = check_before_measuring(request, error);
+    tandem_cluster cluster;
+    tandem_status status = check_before_measuring(&cluster, request, error);
     if (status == TANDEM_OK)
-        status = ranks_run(&answer, &sensitivity_verb, &copy, 1, &request->listener, error);
+        status = ranks_run(&answer, &sensitivity_verb, &copy, &cluster, 1, &request->listener, error);
     if (status == TANDEM_OK) {
         pack_sensitivity_result(&answer, &read);
         if (answer.has_failed) status = tandem_no_memory(error, "for sensitivities");

@@ -1,9 +1,10 @@
-/* cores.c: which core a process takes, so that runs beside each other do not share one while others idle. A
+/* cores.c: which cores a process takes, so that runs beside each other do not share one while others idle. A
  * core is taken by binding a socket to an abstract name. That needs no file, and holds for all users of a
  * network namespace. The core is free when the last process that has the socket open ends, however it ends. A
  * name that a stranger takes costs this process a core, not its run. */
 #include "runtime/process/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MAX_SHARERS = 16 };
+enum { MAX_SHARERS = 16, MAX_NODE = 1024 };
 static const char core_variable[] = "TANDEM_CORE";
 
 /* --- Physical cores ------------------------------------------------------------------------------------- */
@@ -29,6 +30,20 @@ static int read_first_sibling(int cpu)
     if (fscanf(list, "%d", &first) != 1 || first < 0 || first >= CPU_SETSIZE) first = cpu;
     (void)fclose(list);
     return first;
+}
+
+/* The NUMA node of thread `cpu`: the system links its folder from that of the thread. */
+static int read_node(int cpu)
+{
+    char path[64];
+    int node = 0;
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d", cpu);
+    DIR *folder = opendir(path);
+    if (!folder) return 0;
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (sscanf(entry->d_name, "node%d", &node) == 1) break;
+    (void)closedir(folder);
+    return node >= 0 && node < MAX_NODE ? node : 0;
 }
 
 void cores_order(usable_cores *cores, const cpu_set_t *usable)
@@ -48,8 +63,11 @@ void cores_read(usable_cores *cores)
     const long n = sysconf(_SC_NPROCESSORS_CONF);
     cores->n = 0;
     if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
-    for (int c = 0; c < CPU_SETSIZE; c++)
-        cores->sibling[c] = c < n || CPU_ISSET((size_t)c, &usable) ? read_first_sibling(c) : c;
+    for (int c = 0; c < CPU_SETSIZE; c++) {
+        const int is_there = c < n || CPU_ISSET((size_t)c, &usable);
+        cores->sibling[c] = is_there ? read_first_sibling(c) : c;
+        cores->node[c] = is_there ? read_node(c) : 0;
+    }
     cores_order(cores, &usable);
 }
 
@@ -149,24 +167,78 @@ void core_release(taken_core *core)
     *core = (taken_core){.cpu = -1, .lock = -1, .beside = -1};
 }
 
-/* --- Of this process ------------------------------------------------------------------------------------ */
+/* --- Taking several ------------------------------------------------------------------------------------- */
 
-void core_name(const taken_core *core, char *text, size_t size)
+/* Those of `of` that are of this node. */
+static void cores_of_node(usable_cores *some, const usable_cores *of, int node)
 {
-    if (core->cpu >= 0)
-        (void)snprintf(text, size, "%s=%d %d", core_variable, core->cpu, core->lock);
-    else
-        text[0] = '\0';
+    *some = *of;
+    some->n = 0;
+    for (int k = 0; k < of->n; k++)
+        if (of->node[of->order[k]] == node) some->order[some->n++] = of->order[k];
 }
 
-static taken_core own = {.cpu = -1, .lock = -1, .beside = -1};
+/* How many cores of a node are free; physical: of physical cores that are free as a whole. */
+static int count_free(const usable_cores *of, int node, int physical)
+{
+    int n = 0;
+    for (int k = 0; k < of->n; k++) {
+        const int cpu = of->order[k];
+        int is_first = 1; /* of its physical core, among those that are usable */
+        if (of->node[cpu] != node || count_taken(cpu, 0, MAX_SHARERS) > 0) continue;
+        for (int j = 0; j < k && is_first; j++) is_first = of->sibling[of->order[j]] != of->sibling[cpu];
+        n += !physical || (is_first && find_taken_sibling(of, cpu, CPU_SETSIZE) < 0);
+    }
+    return n;
+}
+
+/* A node with n cores that are free; −1: none has so many. */
+static int find_free_node(const usable_cores *of, int n)
+{
+    for (int physical = 1; physical >= 0; physical--)
+        for (int k = 0; k < of->n; k++) {
+            const int node = of->node[of->order[k]];
+            int is_new = 1;
+            for (int j = 0; j < k && is_new; j++) is_new = of->node[of->order[j]] != node;
+            if (is_new && count_free(of, node, physical) >= n) return node;
+        }
+    return -1;
+}
+
+void cores_take(taken_core *core, int n, const usable_cores *of, int first)
+{
+    usable_cores some;
+    const int node = n > 1 ? find_free_node(of, n) : -1;
+    if (node >= 0) cores_of_node(&some, of, node);
+    for (int k = 0; k < n; k++) {
+        core_take(&core[k], node >= 0 ? &some : of, node >= 0 ? k : first + k);
+        if (core[k].lock >= 0 || node < 0) continue;
+        /* nobody's cores are known where there are no locks: they are counted */
+        core_take(&core[k], of, first + k);
+    }
+}
+
+/* --- Of this process ------------------------------------------------------------------------------------ */
+
+void cores_name(const taken_core *core, int n, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int k = 0; k < n && core[k].cpu >= 0 && used < size; k++) {
+        const int length = k ? snprintf(text + used, size - used, " %d %d", core[k].cpu, core[k].lock)
+                             : snprintf(text, size, "%s=%d %d", core_variable, core[k].cpu, core[k].lock);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+static taken_core *own;
+static int n_own;
 static cpu_set_t usable_before;
 static int is_chosen;
 
-/* What a parent gave. A variable that is left over from elsewhere names no socket of ours. */
-static int inherit_core(void)
+/* What a parent gave as core k. A variable that is left over from elsewhere names no socket of ours. */
+static int inherit_core(taken_core *core, const char *text)
 {
-    const char *const text = getenv(core_variable);
     struct sockaddr_un name, is = {.sun_family = AF_UNSPEC};
     socklen_t bytes = sizeof is;
     int cpu = -1, lock = -1;
@@ -177,28 +249,52 @@ static int inherit_core(void)
     const size_t n = strlen(name.sun_path + 1) - 1; /* without the number of the sharer */
     if (lock >= 0 && (!is_locked || strncmp(is.sun_path + 1, name.sun_path + 1, n) != 0)) return 0;
     if (lock >= 0) (void)fcntl(lock, F_SETFD, FD_CLOEXEC);
-    own = (taken_core){.cpu = cpu, .lock = lock, .beside = -1};
+    *core = (taken_core){.cpu = cpu, .lock = lock, .beside = -1};
     return 1;
 }
 
-const taken_core *core_own(int first)
+/* All n of them, or none. */
+static int inherit_cores(taken_core *core, int n)
 {
-    if (is_chosen) return &own;
+    const char *text = getenv(core_variable);
+    for (int k = 0; k < n; k++) {
+        if (!inherit_core(&core[k], text)) {
+            for (int j = 0; j < k; j++) core_release(&core[j]);
+            return 0;
+        }
+        for (int word = 0; word < 2; word++) { /* the next pair */
+            text += strcspn(text, " ");
+            text += strspn(text, " ");
+        }
+    }
+    return 1;
+}
+
+const taken_core *cores_own(int n, int first)
+{
+    if (is_chosen && n <= n_own) return own;
+    core_forget();
+    own = malloc((size_t)n * sizeof *own);
+    if (!own) return NULL;
+    n_own = n;
     if (sched_getaffinity(0, sizeof usable_before, &usable_before) != 0) CPU_ZERO(&usable_before);
-    if (!inherit_core()) {
+    if (!inherit_cores(own, n)) {
         usable_cores here;
         cores_read(&here);
-        core_take(&own, &here, first);
+        cores_take(own, n, &here, first);
     }
     (void)unsetenv(core_variable);
     is_chosen = 1;
-    return &own;
+    return own;
 }
 
 void core_forget(void)
 {
     if (!is_chosen) return;
-    core_release(&own);
+    for (int k = 0; k < n_own; k++) core_release(&own[k]);
+    free(own);
+    own = NULL;
+    n_own = 0;
     if (CPU_COUNT(&usable_before) > 0) (void)sched_setaffinity(0, sizeof usable_before, &usable_before);
     is_chosen = 0;
 }

@@ -1,7 +1,8 @@
-/* rank_place.c: which rank a process is, and on which core it runs. */
+/* rank_place.c: which rank a process is, and on which cores it runs. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/process/rank_place.h"
 
@@ -65,11 +66,67 @@ void rank_note_shared_core(const tandem_listener *listener, int rank, const take
                      rank, core->cpu, core->beside);
 }
 
-int rank_core(const tandem_rank_place *place, const tandem_listener *listener)
+void rank_note_own_siblings(const tandem_listener *listener, int rank, taken_core *core, int n)
+{
+    int n_beside = 0;
+    for (int k = 0; k < n; k++)
+        for (int j = 0; j < n; j++)
+            if (core[k].beside == core[j].cpu && core[j].cpu >= 0) {
+                n_beside++;
+                core[k].beside = -1;
+            }
+    if (n_beside > 0)
+        runtime_note(
+            listener,
+            "rank %d has %d cores, of which %d are second threads of a physical core that it has, too", rank,
+            n, n_beside);
+}
+
+tandem_status rank_cores_require(int n_rank, int n_core, int most, const tandem_listener *listener,
+                                 tandem_error *error)
+{
+    const char *const wanted = getenv("TANDEM_OVERSUBSCRIBE"), *why = "";
+    int allowed = 0;
+    if (most < 2 || cores_suffice(n_core, &allowed, &why)) return TANDEM_OK;
+    if (wanted && strcmp(wanted, "1") == 0) {
+        runtime_note(listener,
+                     "warning: %d threads on %d cores, as TANDEM_OVERSUBSCRIBE asks; measured times are "
+                     "unreliable",
+                     n_core, allowed);
+        return TANDEM_OK;
+    }
+    return tandem_error_set(
+        error, TANDEM_NO_DEVICE,
+        "%d rank%s of up to %d cores cannot run here: %s %d in all, and this process may use %d; "
+        "%s. Take fewer cores, as in cpu:avx2:%d, or allow more; TANDEM_OVERSUBSCRIBE=1 runs "
+        "several threads on a core",
+        n_rank, n_rank == 1 ? "" : "s", most, n_rank == 1 ? "it needs" : "they need", n_core, allowed, why,
+        allowed / n_rank > 0 ? allowed / n_rank : 1);
+}
+
+static void note_taken_cores(const tandem_listener *listener, int rank, const taken_core *taken, int n)
 {
     static int is_noted;
-    const taken_core *const own = core_own(place->local);
-    if (!is_noted) rank_note_shared_core(listener, place->rank, own, 0);
+    if (is_noted) return;
     is_noted = 1;
-    return own->cpu;
+    taken_core *const copy = malloc((size_t)n * sizeof *copy);
+    if (copy) memcpy(copy, taken, (size_t)n * sizeof *copy);
+    if (copy && n > 1) rank_note_own_siblings(listener, rank, copy, n);
+    for (int k = 0; copy && k < n; k++) rank_note_shared_core(listener, rank, &copy[k], 0);
+    free(copy);
+}
+
+tandem_status rank_cores_take(rank_cores *cores, const char *device, const tandem_rank_place *place,
+                              const tandem_listener *listener, tandem_error *error)
+{
+    static int list[CPU_SETSIZE];
+    const int n = tandem_device_cores(device);
+    const tandem_status status = rank_cores_require(1, n, n, listener, error);
+    if (status != TANDEM_OK) return status;
+    const taken_core *const own = cores_own(n, place->local * n % CPU_SETSIZE);
+    if (!own) return tandem_no_memory(error, "for the cores of rank %d", place->rank);
+    note_taken_cores(listener, place->rank, own, n);
+    for (int k = 0; k < n; k++) list[k] = own[k].cpu;
+    *cores = (rank_cores){n, list};
+    return TANDEM_OK;
 }

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/device_cores.h"
 #include "runtime/backend_library.h"
 #include "runtime/listener.h"
 #include "runtime/own_folder.h"
@@ -27,14 +28,17 @@ typedef struct started_rank {
     int state;          /* how it ended (waitpid) */
     int has_answered;   /* its verb is done */
     tandem_error error; /* that it reported; status TANDEM_OK: none */
-    taken_core core;
+    int n_core;
+    taken_core *core; /* [n_core], of run->core */
 } started_rank;
 
 typedef struct started_run {
     const tandem_listener *listener;
     int n_rank;
     started_rank *rank;
-    int request; /* a file of memory with the request */
+    int n_core, most_core; /* of all ranks, of one rank */
+    taken_core *core;      /* [n_core], rank by rank */
+    int request;           /* a file of memory with the request */
     char helper[PATH_MAX];
     char folder[24]; /* "" = there is none */
     packet *answer;  /* of rank 0 */
@@ -79,25 +83,59 @@ void ranks_remove_folder(const char *path)
     (void)rmdir(path);
 }
 
+/* Of a core: how many ranks before r have it; and it lies beside none of theirs that this run knows of. */
+static int count_own(const started_run *run, int r, taken_core *core)
+{
+    int n_own = 0, is_beside_own = 0;
+    for (const taken_core *other = run->core; other < run->rank[r].core; other++) {
+        n_own += other->cpu == core->cpu;
+        is_beside_own = is_beside_own || other->cpu == core->beside;
+    }
+    if (is_beside_own) core->beside = -1;
+    return n_own;
+}
+
+/* A rank of a class has the cores of its device. */
+static tandem_status make_core_lists(started_run *run, const tandem_cluster *cluster, tandem_error *error)
+{
+    int64_t n_core = 0;
+    for (int r = 0; r < run->n_rank; r++) {
+        const int n = tandem_device_cores(cluster->classes[tandem_cluster_class_of(cluster, r)].device.name);
+        run->rank[r].n_core = n;
+        run->most_core = n > run->most_core ? n : run->most_core;
+        n_core += n;
+    }
+    run->core = n_core <= INT_MAX ? calloc((size_t)n_core, sizeof *run->core) : NULL;
+    if (!run->core) return tandem_no_memory(error, "for the cores of %d ranks", run->n_rank);
+    run->n_core = (int)n_core;
+    for (int k = 0; k < run->n_core; k++) run->core[k] = (taken_core){.cpu = -1, .lock = -1, .beside = -1};
+    for (int r = 0, first = 0; r < run->n_rank; first += run->rank[r++].n_core)
+        run->rank[r].core = &run->core[first];
+    return TANDEM_OK;
+}
+
 static void take_cores(started_run *run)
 {
     usable_cores here;
     const tandem_listener *listener = run->listener;
     cores_read(&here);
-    if (here.n > 0 && here.n < run->n_rank)
+    if (run->most_core == 1 && here.n > 0 && here.n < run->n_rank)
         runtime_note(listener, "warning: %d ranks on %d cores; measured times are unreliable", run->n_rank,
                      here.n);
     for (int r = 0; r < run->n_rank; r++) {
-        taken_core *core = &run->rank[r].core;
-        int n_own = 0, is_beside_own = 0;
-        core_take(core, &here, r);
-        for (int k = 0; k < r; k++) {
-            n_own += run->rank[k].core.cpu == core->cpu;
-            is_beside_own = is_beside_own || run->rank[k].core.cpu == core->beside;
+        const started_rank *const rank = &run->rank[r];
+        cores_take(rank->core, rank->n_core, &here, (int)(rank->core - run->core));
+        if (rank->n_core > 1) rank_note_own_siblings(listener, r, rank->core, rank->n_core);
+        for (int k = 0; k < rank->n_core; k++) {
+            const int n_own = count_own(run, r, &rank->core[k]);
+            rank_note_shared_core(listener, r, &rank->core[k], n_own);
         }
-        if (is_beside_own) core->beside = -1;
-        rank_note_shared_core(listener, r, core, n_own);
     }
+}
+
+static void release_cores(started_run *run)
+{
+    for (int k = 0; k < run->n_core; k++) core_release(&run->core[k]);
 }
 
 /* --- Starting ------------------------------------------------------------------------------------------- */
@@ -105,7 +143,7 @@ static void take_cores(started_run *run)
 enum { N_VARIABLE = 9 };
 /* The environment of a rank: ours, but for these. */
 typedef struct rank_environment {
-    char text[N_VARIABLE][PATH_MAX + 128];
+    char text[N_VARIABLE][PATH_MAX + 128 + CORES_NAME * TANDEM_MAX_CORE];
     char **all; /* ends with NULL */
 } rank_environment;
 
@@ -121,7 +159,6 @@ static int is_replaced(const rank_environment *of, const char *variable)
 /* 0: no memory. */
 static int make_environment(rank_environment *of, const started_run *run, int r, int to)
 {
-    const taken_core *core = &run->rank[r].core;
     size_t n = 0, n_all = 0;
     (void)snprintf(of->text[0], sizeof of->text[0], "RANK=%d", r);
     (void)snprintf(of->text[1], sizeof of->text[1], "WORLD_SIZE=%d", run->n_rank);
@@ -130,7 +167,7 @@ static int make_environment(rank_environment *of, const started_run *run, int r,
     (void)snprintf(of->text[4], sizeof of->text[4], "TANDEM_RANK_FILES=%d %d", run->request, to);
     (void)snprintf(of->text[5], sizeof of->text[5], "TANDEM_PARENT=%d", (int)getpid());
     (void)snprintf(of->text[6], sizeof of->text[6], "LOCAL_RANK=%d", r);
-    core_name(core, of->text[7], sizeof of->text[7]);
+    cores_name(run->rank[r].core, run->rank[r].n_core, of->text[7], sizeof of->text[7]);
     if (*runtime_backend_path())
         (void)snprintf(of->text[8], sizeof of->text[8], "TANDEM_BACKEND=%s", runtime_backend_path());
     while (environ && environ[n]) n++;
@@ -147,10 +184,13 @@ static int make_environment(rank_environment *of, const started_run *run, int r,
 /* The descriptors that a rank keeps: others are closed by its exec. */
 static int keep_descriptors(posix_spawn_file_actions_t *actions, const started_run *run, int r, int to)
 {
-    const int kept[] = {run->request, to, run->rank[r].core.lock};
+    const int kept[] = {run->request, to};
+    const started_rank *const rank = &run->rank[r];
     int failed = posix_spawn_file_actions_adddup2(actions, STDERR_FILENO, STDOUT_FILENO);
-    for (int k = 0; k < 3 && !failed; k++)
-        if (kept[k] >= 0) failed = posix_spawn_file_actions_adddup2(actions, kept[k], kept[k]);
+    for (int k = 0; k < 2 + rank->n_core && !failed; k++) {
+        const int file = k < 2 ? kept[k] : rank->core[k - 2].lock;
+        if (file >= 0) failed = posix_spawn_file_actions_adddup2(actions, file, file);
+    }
     return failed;
 }
 
@@ -357,12 +397,14 @@ static tandem_status put_request(started_run *run, const rank_verb *verb, void *
 }
 
 static tandem_status open_started_run(started_run *run, const rank_verb *verb, void *request,
-                                      tandem_error *error)
+                                      const tandem_cluster *cluster, tandem_error *error)
 {
     char folder[] = ".tandem-run-XXXXXX";
-    for (int r = 0; r < run->n_rank; r++)
-        run->rank[r] = (started_rank){.from = -1, .core = {.cpu = -1, .lock = -1, .beside = -1}};
-    tandem_status status = find_helper(run->helper, error);
+    for (int r = 0; r < run->n_rank; r++) run->rank[r] = (started_rank){.from = -1};
+    tandem_status status = make_core_lists(run, cluster, error);
+    if (status == TANDEM_OK)
+        status = rank_cores_require(run->n_rank, run->n_core, run->most_core, run->listener, error);
+    if (status == TANDEM_OK) status = find_helper(run->helper, error);
     if (status == TANDEM_OK) status = put_request(run, verb, request, error);
     if (status != TANDEM_OK) return status;
     if (!mkdtemp(folder))
@@ -376,14 +418,15 @@ static tandem_status open_started_run(started_run *run, const rank_verb *verb, v
 
 static void close_started_run(started_run *run)
 {
-    for (int r = 0; r < run->n_rank; r++) core_release(&run->rank[r].core);
+    release_cores(run);
+    free(run->core);
     if (run->request >= 0) (void)close(run->request);
     if (run->folder[0]) ranks_remove_folder(run->folder);
     free(run->rank);
 }
 
-tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, int n_rank,
-                        const tandem_listener *listener, tandem_error *error)
+tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, const tandem_cluster *cluster,
+                        int n_rank, const tandem_listener *listener, tandem_error *error)
 {
     started_run run = {.listener = listener, .n_rank = n_rank, .request = -1, .answer = answer};
     struct pollfd *ready = calloc((size_t)n_rank + 1, sizeof *ready);
@@ -395,10 +438,10 @@ tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, in
         return tandem_no_memory(error, "for %d ranks", n_rank);
     }
     children_begin();
-    tandem_status status = open_started_run(&run, verb, request, error);
+    tandem_status status = open_started_run(&run, verb, request, cluster, error);
     if (status == TANDEM_OK) {
         status = start_ranks(&run, verb->name, error);
-        for (int r = 0; r < n_rank; r++) core_release(&run.rank[r].core); /* the ranks have them */
+        release_cores(&run); /* the ranks have them */
         wait_for_ranks(&run, ready);
         if (status == TANDEM_OK) status = judge_ranks(&run, error);
     }

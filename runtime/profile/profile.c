@@ -243,8 +243,8 @@ static tandem_status profile_on_ranks(tandem_profile_result *result, const tande
     if (status == TANDEM_OK) note_sweep(request, workload);
     if (status == TANDEM_OK) status = profile_warn_of_unsteady_machine(request, error);
     if (status == TANDEM_OK)
-        status = ranks_run(&answer, &profile_verb, &copy, tandem_cluster_n_rank(&workload->cluster),
-                           &request->listener, error);
+        status = ranks_run(&answer, &profile_verb, &copy, &workload->cluster,
+                           tandem_cluster_n_rank(&workload->cluster), &request->listener, error);
     if (status == TANDEM_OK) {
         pack_profile_result(&answer, &read);
         if (answer.has_failed) status = tandem_no_memory(error, "for the result of a profile");

@@ -65,6 +65,9 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
     /* a rank's turn may take minutes; a dead rank is noticed at once */
     const int64_t patience_ns = INT64_C(1800000000000);
     char *agreement = NULL;
+    rank_cores cores;
+    if (status == TANDEM_OK)
+        status = rank_cores_take(&cores, rank->device, &rank->self, &request->listener, error);
     if (status == TANDEM_OK && rank->self.n_rank > 1)
         status = make_profile_agreement(&agreement, rank, error);
     if (status == TANDEM_OK)
@@ -74,11 +77,13 @@ tandem_status profile_rank_open(profile_rank *rank, tandem_error *error)
                                      .rank = rank->self.rank,
                                      .n_rank = rank->self.n_rank,
                                      .store = rank->self.folder,
-                                     .cpu = rank_core(&rank->self, &request->listener),
+                                     .cpu = cores.core[0],
                                      .timeout_ns = patience_ns,
                                      .over_network = !tandem_cluster_shares_memory(&rank->workload->cluster),
                                      .wire = rank->workload->cluster.wire,
-                                     .agreement = agreement},
+                                     .agreement = agreement,
+                                     .core = cores.core,
+                                     .n_core = cores.n},
             error);
     free(agreement);
     if (status == TANDEM_OK) rank_start_joined();

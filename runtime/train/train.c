@@ -768,8 +768,8 @@ static tandem_status train_on_ranks(tandem_train_result *result, const tandem_wo
     tandem_train_result read = {.n_rank = 0};
     tandem_status status = check_training(workload, request, error);
     if (status == TANDEM_OK)
-        status = ranks_run(&answer, &train_verb, &copy, tandem_cluster_n_rank(&workload->cluster),
-                           &request->listener, error);
+        status = ranks_run(&answer, &train_verb, &copy, &workload->cluster,
+                           tandem_cluster_n_rank(&workload->cluster), &request->listener, error);
     if (status == TANDEM_OK) {
         pack_train_result(&answer, &read);
         if (answer.has_failed) status = tandem_no_memory(error, "for the result of a training");

@@ -196,21 +196,26 @@ static tandem_status open_training_worker(training_rank *rank, const tandem_work
                                           const tandem_train_request *request, tandem_error *error)
 {
     const tandem_rank_place *self = &rank->self;
+    const char *device = workload->cluster.classes[rank->class_index].device.name;
     char *agreement = NULL;
-    tandem_status status = TANDEM_OK;
-    if (self->n_rank > 1) status = run_agreement_make(&agreement, rank, workload, request, error);
+    rank_cores cores;
+    tandem_status status = rank_cores_take(&cores, device, self, &request->listener, error);
+    if (status == TANDEM_OK && self->n_rank > 1)
+        status = run_agreement_make(&agreement, rank, workload, request, error);
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(
             &rank->worker,
-            &(tandem_worker_options){.device = workload->cluster.classes[rank->class_index].device.name,
+            &(tandem_worker_options){.device = device,
                                      .rank = self->rank,
                                      .n_rank = self->n_rank,
                                      .store = self->folder,
-                                     .cpu = rank_core(self, &request->listener),
+                                     .cpu = cores.core[0],
                                      .timeout_ns = request->timeout_ns,
                                      .over_network = !tandem_cluster_shares_memory(&workload->cluster),
                                      .wire = workload->cluster.wire,
-                                     .agreement = agreement},
+                                     .agreement = agreement,
+                                     .core = cores.core,
+                                     .n_core = cores.n},
             error);
     free(agreement);
     if (status == TANDEM_OK) rank_start_joined();

@@ -212,10 +212,9 @@ static uint64_t available_bytes(void)
 static int has_room_for_both(const trial *t, const branch_task *task)
 {
     usable_cores cores;
-    const int n_rank = tandem_cluster_n_rank(&t->workload.cluster);
     if (task[BRANCH_BASE].made.is_known || task[BRANCH_PLAN].made.is_known || !t->branch_bytes) return 0;
     cores_read(&cores);
-    return cores.n >= 2 * n_rank && 2 * t->branch_bytes <= available_bytes() / 2;
+    return cores.n >= 2 * tandem_cluster_n_core(&t->workload.cluster) && 2 * t->branch_bytes <= available_bytes() / 2;
 }
 
 typedef struct base_training {

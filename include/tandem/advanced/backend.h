@@ -17,7 +17,7 @@ TANDEM_BEGIN_DECLARATIONS
  * */
 typedef struct tandem_worker tandem_worker;
 typedef struct tandem_worker_options {
-    const char *device; /* "cpu:avx2", "cuda:0" */
+    const char *device; /* "cpu:avx2", "cpu:avx2:8", "cuda:0" */
     int rank, n_rank;
     const char *store;  /* rendezvous directory, fresh for this run; NULL for one rank */
     int cpu;            /* core to pin to; −1 = none */
@@ -26,6 +26,9 @@ typedef struct tandem_worker_options {
     tandem_dtype wire; /* what gradients travel in between ranks (cluster.h); the same on every rank */
     /* Lines "key: value" that must be the same on every rank; borrowed while opening; NULL = none. */
     const char *agreement;
+    /* The cores of a device with several, `cpu` first; borrowed while opening. NULL: it has `cpu` alone. */
+    const int *core;
+    int n_core;
 } tandem_worker_options;
 
 /* --- An executor: a step program with its memory, weights and kernels -----------------------------------

@@ -100,6 +100,9 @@ static size_t chunk_rows(size_t channels)
     return channels > 0 && channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
 }
 
+/* Elements from a row to the next. */
+static size_t norm_row(const tandem_batchnorm *norm) { return norm->row > 0 ? norm->row : norm->channels; }
+
 static size_t smaller_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Beginning of the chunk before that which begins at `from`; chunks begin at multiples of `step`. */
@@ -107,25 +110,25 @@ static size_t chunk_before(size_t from, size_t step) { return (from - 1) / step 
 
 /* --- Forward -------------------------------------------------------------------------------------------- */
 
-/* sum[j] = Σ x[r][j], of n rows. */
-INLINE void sum_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired,
-                     int narrow)
+/* sum[j] = Σ x[r][j], of n rows, `row` elements apart. */
+INLINE void sum_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, size_t row,
+                     int paired, int narrow)
 {
     const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
-    for (; r + 4 <= n; r += 4, at += 4 * c) {
+    for (; r + 4 <= n; r += 4, at += 4 * row) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow),
-                               x1 = load_pair(x, at + c, k, paired, narrow);
-            const channel_pair x2 = load_pair(x, at + 2 * c, k, paired, narrow),
-                               x3 = load_pair(x, at + 3 * c, k, paired, narrow);
+                               x1 = load_pair(x, at + row, k, paired, narrow);
+            const channel_pair x2 = load_pair(x, at + 2 * row, k, paired, narrow),
+                               x3 = load_pair(x, at + 3 * row, k, paired, narrow);
             sum[k] = (((sum[k] + x0.first) + x1.first) + x2.first) + x3.first;
             if (paired) sum[half + k] = (((sum[half + k] + x0.second) + x1.second) + x2.second) + x3.second;
         }
     }
-    for (; r < n; r++, at += c) {
+    for (; r < n; r++, at += row) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow);
@@ -139,19 +142,22 @@ INLINE float square_f32(float x) { return x * x; }
 
 /* sum[j] = Σ (x[r][j] − mean[j])²; meanwhile the next chunk comes from memory. */
 INLINE void sum_centred_squares(float *restrict sum, const float *restrict mean, const void *restrict x,
-                                size_t at, size_t n, size_t c, int paired, int narrow)
+                                size_t at, size_t n, size_t c, size_t row, int paired, int narrow)
 {
     const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
-    for (; r + 4 <= n; r += 4, at += 4 * c) {
-        prefetch_rows(x, at + n * c, 4 * c, 0, narrow);
+    for (; r + 4 <= n; r += 4, at += 4 * row) {
+        if (row == c)
+            prefetch_rows(x, at + n * c, 4 * c, 0, narrow);
+        else
+            for (size_t k = 0; k < 4; k++) prefetch_rows(x, at + (n + k) * row, c, 0, narrow);
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow),
-                               x1 = load_pair(x, at + c, k, paired, narrow);
-            const channel_pair x2 = load_pair(x, at + 2 * c, k, paired, narrow),
-                               x3 = load_pair(x, at + 3 * c, k, paired, narrow);
+                               x1 = load_pair(x, at + row, k, paired, narrow);
+            const channel_pair x2 = load_pair(x, at + 2 * row, k, paired, narrow),
+                               x3 = load_pair(x, at + 3 * row, k, paired, narrow);
             const float m = mean[k], m_second = paired ? mean[half + k] : 0;
             sum[k] = (((sum[k] + square_f32(x0.first - m)) + square_f32(x1.first - m)) +
                       square_f32(x2.first - m)) +
@@ -163,7 +169,7 @@ INLINE void sum_centred_squares(float *restrict sum, const float *restrict mean,
                     square_f32(x3.second - m_second);
         }
     }
-    for (; r < n; r++, at += c) {
+    for (; r < n; r++, at += row) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow);
@@ -190,14 +196,14 @@ static void merge_variance(float *restrict mean, float *restrict squares, const 
 INLINE void batch_statistics(const tandem_batchnorm *norm, float *mean, float *squares, float *part,
                              const void *x, int paired, int narrow)
 {
-    const size_t c = norm->channels, step = chunk_rows(c);
+    const size_t c = norm->channels, row = norm_row(norm), step = chunk_rows(row);
     float *const part_mean = part, *const part_squares = part + c;
     for (size_t j = 0; j < c; j++) mean[j] = squares[j] = 0;
     for (size_t from = 0; from < norm->rows; from += step) {
         const size_t n = smaller_size(step, norm->rows - from);
-        sum_rows(part_mean, x, from * c, n, c, paired, narrow);
+        sum_rows(part_mean, x, from * row, n, c, row, paired, narrow);
         for (size_t j = 0; j < c; j++) part_mean[j] /= (float)n;
-        sum_centred_squares(part_squares, part_mean, x, from * c, n, c, paired, narrow);
+        sum_centred_squares(part_squares, part_mean, x, from * row, n, c, row, paired, narrow);
         merge_variance(mean, squares, part_mean, part_squares, from, n, c);
     }
     for (size_t j = 0; j < c; j++) squares[j] /= (float)norm->rows;
@@ -230,7 +236,7 @@ INLINE float apply_epilogue(float value, enum epilogue epilogue)
 INLINE void batchnorm_rows(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
                            const void *restrict residual, int paired, int narrow, enum epilogue epilogue)
 {
-    const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired),
+    const size_t c = norm->channels, row = norm_row(norm), step = chunk_rows(row), half = n_first(c, paired),
                  block = prefetch_width(half);
     float *restrict const mean = norm->workspace, *restrict const factor = mean + c,
                           *restrict const shift = factor + c,
@@ -243,7 +249,7 @@ INLINE void batchnorm_rows(const tandem_batchnorm *norm, void *restrict y, const
     to_loop_order(shift, norm->shift, c, paired);
     for (size_t end = norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
-        for (size_t at = from * c; at < end * c; at += c)
+        for (size_t at = from * row; at < end * row; at += row)
             for (size_t begin = 0; begin < half; begin += block) {
                 prefetch_block(x, at, begin, block, paired, narrow);
                 prefetch_block(y, at, begin, block, paired, narrow);
@@ -356,20 +362,21 @@ INLINE void prefetch_gradient(const backward_pass *b, size_t at, size_t begin, s
 INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at,
                           size_t n)
 {
-    const size_t c = b->norm->channels, half = n_first(c, b->paired), block = prefetch_width(half);
+    const size_t c = b->norm->channels, row = norm_row(b->norm), half = n_first(c, b->paired),
+                 block = prefetch_width(half);
     const float *restrict const mean = b->mean;
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
-    const size_t end = at + n * c;
-    for (; b->epilogue != SUM_RELU && at + c < end; at += 2 * c)
+    const size_t end = at + n * row;
+    for (; b->epilogue != SUM_RELU && at + row < end; at += 2 * row)
         for (size_t begin = 0; begin < half; begin += block) {
             prefetch_gradient(b, at, begin, block);
-            prefetch_gradient(b, at + c, begin, block);
+            prefetch_gradient(b, at + row, begin, block);
             ISA_ELEMENTWISE
             for (size_t k = begin; k < begin + block; k++) {
                 const channel_pair x0 = load_pair(b->x, at, k, b->paired, b->narrow),
-                                   x1 = load_pair(b->x, at + c, k, b->paired, b->narrow);
+                                   x1 = load_pair(b->x, at + row, k, b->paired, b->narrow);
                 const channel_pair g0 = gradient_and_residual(b, at, k, x0),
-                                   g1 = gradient_and_residual(b, at + c, k, x1);
+                                   g1 = gradient_and_residual(b, at + row, k, x1);
                 sum[k] = (sum[k] + g0.first) + g1.first;
                 dot[k] = (dot[k] + g0.first * (x0.first - mean[k])) + g1.first * (x1.first - mean[k]);
                 if (!b->paired) continue;
@@ -378,7 +385,7 @@ INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *re
                                 g1.second * (x1.second - mean[half + k]);
             }
         }
-    for (; at < end; at += c)
+    for (; at < end; at += row)
         for (size_t begin = 0; begin < half; begin += block) {
             prefetch_gradient(b, at, begin, block);
             if (b->epilogue == SUM_RELU)
@@ -400,10 +407,10 @@ INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *re
 INLINE void total_gradients(const backward_pass *b, float *restrict sum, float *restrict dot,
                             float *restrict part)
 {
-    const size_t c = b->norm->channels, step = chunk_rows(c);
+    const size_t c = b->norm->channels, row = norm_row(b->norm), step = chunk_rows(row);
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
     for (size_t from = 0; from < b->norm->rows; from += step) {
-        sum_gradients(b, part, part + c, from * c, smaller_size(step, b->norm->rows - from));
+        sum_gradients(b, part, part + c, from * row, smaller_size(step, b->norm->rows - from));
         for (size_t j = 0; j < c; j++) {
             sum[j] += part[j];
             dot[j] += part[c + j];
@@ -415,12 +422,12 @@ INLINE void total_gradients(const backward_pass *b, float *restrict sum, float *
 INLINE void write_gradient(const backward_pass *b, void *restrict gx, int narrow_gx,
                            const float *restrict sum, const float *restrict dot)
 {
-    const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired),
-                 block = prefetch_width(half);
+    const size_t c = b->norm->channels, row = norm_row(b->norm), step = chunk_rows(row),
+                 half = n_first(c, b->paired), block = prefetch_width(half);
     const float *restrict const mean = b->mean, *restrict const factor = b->factor;
     for (size_t end = b->norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
-        for (size_t at = from * c; at < end * c; at += c)
+        for (size_t at = from * row; at < end * row; at += row)
             for (size_t begin = 0; begin < half; begin += block) {
                 prefetch_gradient(b, at, begin, block);
                 prefetch_block(gx, at, begin, block, b->paired, narrow_gx);

@@ -57,13 +57,13 @@ void ISA(bias_gelu_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size
 }
 
 /* The bias's gradient is summed before it is rounded. */
-void ISA(bias_gelu_backward_f32)(float *gx, float *restrict gbias, const float *g, const float *x,
-                                 const float *bias, size_t n, size_t period)
+void ISA(bias_gelu_backward_columns_f32)(float *gx, float *restrict gbias, const float *g, const float *x,
+                                         const float *bias, size_t n, size_t columns, size_t period)
 {
-    memset(gbias, 0, period * sizeof *gbias);
+    memset(gbias, 0, columns * sizeof *gbias);
     for (size_t row = 0; row < n; row += period) {
         ISA_ELEMENTWISE
-        for (size_t j = 0; j < period; j++) {
+        for (size_t j = 0; j < columns; j++) {
             const float gradient = g[row + j] * gelu_derivative(x[row + j] + bias[j]);
             gx[row + j] = gradient;
             gbias[j] += gradient;
@@ -71,17 +71,30 @@ void ISA(bias_gelu_backward_f32)(float *gx, float *restrict gbias, const float *
     }
 }
 
-void ISA(bias_gelu_backward_bf16)(uint16_t *gx, float *restrict gbias, const uint16_t *g, const uint16_t *x,
-                                  const float *bias, size_t n, size_t period)
+void ISA(bias_gelu_backward_columns_bf16)(uint16_t *gx, float *restrict gbias, const uint16_t *g,
+                                          const uint16_t *x, const float *bias, size_t n, size_t columns,
+                                          size_t period)
 {
-    memset(gbias, 0, period * sizeof *gbias);
+    memset(gbias, 0, columns * sizeof *gbias);
     for (size_t row = 0; row < n; row += period) {
         ISA_ELEMENTWISE
-        for (size_t j = 0; j < period; j++) {
+        for (size_t j = 0; j < columns; j++) {
             const float gradient =
                 float_of_bf16(g[row + j]) * gelu_derivative(float_of_bf16(x[row + j]) + bias[j]);
             gx[row + j] = bf16_of_float(gradient);
             gbias[j] += gradient;
         }
     }
+}
+
+void ISA(bias_gelu_backward_f32)(float *gx, float *restrict gbias, const float *g, const float *x,
+                                 const float *bias, size_t n, size_t period)
+{
+    ISA(bias_gelu_backward_columns_f32)(gx, gbias, g, x, bias, n, period, period);
+}
+
+void ISA(bias_gelu_backward_bf16)(uint16_t *gx, float *restrict gbias, const uint16_t *g, const uint16_t *x,
+                                  const float *bias, size_t n, size_t period)
+{
+    ISA(bias_gelu_backward_columns_bf16)(gx, gbias, g, x, bias, n, period, period);
 }

@@ -61,5 +61,15 @@ static inline uint16_t bf16_of_float(float value) { return (uint16_t)(bf16_in_up
 #define ISA_KERNEL(result, name, ...) result ISA(name)(__VA_ARGS__);
 #include "kernels/cpu/isa/kernels.def"
 
+/* What a thread of several does of some kernels: `columns` of a matrix whose rows lie `row`, or `period`,
+ * elements apart. Each column is summed as by the whole kernel, so the bits are the same. Rows begin within
+ * 0 … n. */
+void ISA(sum_columns_f32)(float *sum, const float *g, size_t rows, size_t columns, size_t row);
+void ISA(sum_columns_bf16)(float *sum, const uint16_t *g, size_t rows, size_t columns, size_t row);
+void ISA(bias_gelu_backward_columns_f32)(float *gx, float *gbias, const float *g, const float *x,
+                                         const float *bias, size_t n, size_t columns, size_t period);
+void ISA(bias_gelu_backward_columns_bf16)(uint16_t *gx, float *gbias, const uint16_t *g, const uint16_t *x,
+                                          const float *bias, size_t n, size_t columns, size_t period);
+
 /* table.c: the rows that this compilation serves; one without a name ends them. */
 extern const tandem_isa_kernels ISA(kernels)[];

@@ -162,10 +162,11 @@ static void add_wgrad_block(const wgrad_call *g, const float *a, int64_t from, i
     float *const copy = g->workspace;
     const int64_t row = g->to * wgrad_element_bytes(g), line = 64, step = g->is_bf16 ? 2 : 1;
     const char *const gradient = (const char *)g->gradient + first * row;
-    for (int64_t chunk = 0; chunk < g->to; chunk += CHUNK) {
-        const int is_last = chunk + CHUNK == g->to;
-        const char *const next =
-            is_last ? gradient + n * row : gradient + (chunk + CHUNK) * wgrad_element_bytes(g);
+    const int64_t end = g->to_end > 0 ? g->to_end : g->to;
+    for (int64_t chunk = g->to_begin; chunk < end; chunk += CHUNK) {
+        const int is_last = chunk + CHUNK == end;
+        const char *const next = is_last ? gradient + n * row + g->to_begin * wgrad_element_bytes(g)
+                                         : gradient + (chunk + CHUNK) * wgrad_element_bytes(g);
         copy_gradient_chunk(copy, gradient + chunk * wgrad_element_bytes(g), row, n, g->is_bf16);
         for (int64_t k = 0; k < columns; k += ROWS) {
             const int64_t odd = k / ROWS % 2; /* the second line of 32 floats, or the second of two places */

@@ -230,9 +230,10 @@ typedef struct winograd_plan {
     int64_t block; /* tiles that are multiplied at once */
     /* the transformed weights, or the sums, of all chunks, for there are several blocks */
     int keep_chunks;
-    int64_t row, plane;   /* of V: floats from a tile to the next, from a point to the next */
-    int64_t chunk_plane;  /* of M or Y: 32 channels of a block's tiles */
-    int64_t chunk_floats; /* of U, or of the sums of a weight gradient, 32 channels */
+    int64_t to_begin, to_end; /* channels of the result */
+    int64_t row, plane;       /* of V: floats from a tile to the next, from a point to the next */
+    int64_t chunk_plane;      /* of M or Y: 32 channels of a block's tiles */
+    int64_t chunk_floats;     /* of U, or of the sums of a weight gradient, 32 channels */
     int64_t v_floats, m_floats, u_floats;
 } winograd_plan;
 
@@ -263,6 +264,8 @@ static winograd_plan make_winograd_plan(const tandem_winograd *w)
     winograd_plan p = {.row = w->from + PAD};
     cut_regions(&p, w);
     p.chunk_floats = POINTS * (w->from * CHUNK + PAD);
+    p.to_begin = w->to_begin;
+    p.to_end = w->to_end > 0 ? w->to_end : w->to;
     p.keep_chunks = w->to < p.tiles;
     const int64_t fitting = BLOCK_BYTES / ((int64_t)sizeof(float) * POINTS * p.row) / ROWS * ROWS;
     p.block = p.keep_chunks ? smaller_dim(p.tiles, fitting > 4 * ROWS ? fitting : 4 * ROWS) : p.tiles;
@@ -270,7 +273,7 @@ static winograd_plan make_winograd_plan(const tandem_winograd *w)
     p.chunk_plane = p.block * CHUNK + PAD;
     p.v_floats = POINTS * p.plane;
     p.m_floats = POINTS * p.chunk_plane;
-    p.u_floats = p.chunk_floats * (p.keep_chunks ? w->to / CHUNK : 1);
+    p.u_floats = p.chunk_floats * (p.keep_chunks ? (p.to_end - p.to_begin) / CHUNK : 1);
     return p;
 }
 
@@ -534,8 +537,8 @@ static void winograd_convolve(const tandem_winograd *w, const winograd_plan *p)
     for (int64_t from = 0; from < p->tiles; from += p->block) {
         const int64_t n = smaller_dim(p->block, p->tiles - from);
         expand_image(v, w, p, from, n);
-        for (int64_t first = 0; first < w->to; first += CHUNK) {
-            float *const weights = u + (p->keep_chunks ? first / CHUNK * p->chunk_floats : 0);
+        for (int64_t first = p->to_begin; first < p->to_end; first += CHUNK) {
+            float *const weights = u + (p->keep_chunks ? (first - p->to_begin) / CHUNK * p->chunk_floats : 0);
             if (from == 0 && w->from_bf16) expand_weights(weights, w, first, 1);
             if (from == 0 && !w->from_bf16) expand_weights(weights, w, first, 0);
             for (int at = 0; at < POINTS; at++) {
@@ -559,8 +562,8 @@ static void winograd_weight_gradient(const tandem_winograd *w, const winograd_pl
     for (int64_t from = 0; from < p->tiles; from += p->block) {
         const int64_t n = smaller_dim(p->block, p->tiles - from);
         expand_image(v, w, p, from, n);
-        for (int64_t first = 0; first < w->to; first += CHUNK) {
-            float *const m = sums + (p->keep_chunks ? first / CHUNK * p->chunk_floats : 0);
+        for (int64_t first = p->to_begin; first < p->to_end; first += CHUNK) {
+            float *const m = sums + (p->keep_chunks ? (first - p->to_begin) / CHUNK * p->chunk_floats : 0);
             expand_gradient(y, w, p, from, n, first);
             for (int64_t k = 0; k < w->from; k += SLICE) {
                 const int64_t count = smaller_dim(SLICE, w->from - k);
