@@ -1,5 +1,6 @@
 /* kernel.c: functions that the operators' files share: shapes, labels, bias periods, sums of rows. */
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/team.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +11,26 @@ tandem_status cpu_kernel_of_float(tandem_kernel *kernel, cpu_kernel_run *run, ta
     kernel->run = run;
     if (cpu_is_float(kernel->task.from) && kernel->task.to == kernel->task.from) return TANDEM_OK;
     return cpu_kernel_refuse(kernel, "it works in one float type, f32 or bf16", error);
+}
+
+typedef struct rows_call {
+    const tandem_kernel *kernel;
+    const tandem_kernel_call *call;
+    cpu_kernel_part *part;
+} rows_call;
+
+static void run_rows(void *context, int64_t begin, int64_t end)
+{
+    const rows_call *of = context;
+    of->part(of->kernel, of->call, begin, end);
+}
+
+void cpu_kernel_rows(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t n, int64_t width,
+                     cpu_kernel_part *part)
+{
+    enum { WORTH_A_THREAD = 4096 };
+    rows_call of = {kernel, call, part};
+    cpu_for(n, width > 0 && width < WORTH_A_THREAD ? (WORTH_A_THREAD + width - 1) / width : 1, run_rows, &of);
 }
 
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot)

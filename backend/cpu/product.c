@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/team.h"
 
 /* 127² · k must stay below 2^31. */
 static const int64_t max_exact_k = 1 << 17;
@@ -62,6 +63,21 @@ static tandem_status open_onednn_matmul(cpu_product *product, const tandem_kerne
     return cpu_primitive_open(&product->primitive, kernel, description, scaled ? 4 : 3, argument, error);
 }
 
+/* Several products are divided among threads as wholes, each with a workspace of its own; one is divided itself
+ * (backend/cpu/isa/team.c). */
+static int64_t gemm_parts(const cpu_device *device, int64_t batch)
+{
+    const int64_t n = device->n_core;
+    return batch < n ? (batch > 1 ? batch : 1) : n;
+}
+
+static uint64_t gemm_workspace(const cpu_device *device, const cpu_product_spec *s)
+{
+    if (s->batch == 1) return device->isa->gemm_s8_workspace(s->m, s->n, s->k);
+    const uint64_t of_one = device->one_thread->gemm_s8_workspace(s->m, s->n, s->k);
+    return device->n_core == 1 ? of_one : (of_one + 63) / 64 * 64 * (uint64_t)gemm_parts(device, s->batch);
+}
+
 tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, const cpu_product_spec *spec,
                                tandem_error *error)
 {
@@ -73,7 +89,7 @@ tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, co
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
     uint64_t end = 0;
     if (spec->from == TANDEM_S8 && !isa->uses_onednn_int8) {
-        cpu_workspace_reserve(&end, isa->gemm_s8_workspace(spec->m, spec->n, spec->k));
+        cpu_workspace_reserve(&end, gemm_workspace(kernel->device, spec));
     } else {
         product.is_narrowed = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;
         const tandem_status status = open_onednn_matmul(&product, kernel, error);
@@ -94,28 +110,56 @@ void cpu_product_close(cpu_product *product)
     *product = (cpu_product){0};
 }
 
-static void run_tandem_gemm(const cpu_product *product, const tandem_isa_kernels *isa, const int8_t *a,
+typedef struct gemm_batch {
+    const tandem_isa_kernels *isa;
+    const cpu_product_spec *spec;
+    tandem_product_s8 first;
+    int64_t n_part;
+    uint64_t of_part; /* bytes of workspace */
+} gemm_batch;
+
+static void run_gemm_parts(void *context, int64_t begin, int64_t end)
+{
+    const gemm_batch *of = context;
+    const cpu_product_spec *s = of->spec;
+    for (int64_t part = begin; part < end; part++) {
+        tandem_product_s8 gemm = of->first;
+        gemm.workspace = (char *)of->first.workspace + (uint64_t)part * of->of_part;
+        for (int64_t i = s->batch * part / of->n_part; i < s->batch * (part + 1) / of->n_part; i++) {
+            gemm.a = of->first.a + i * s->m * s->k;
+            gemm.b = of->first.b + i * s->k * s->n;
+            gemm.c = (char *)of->first.c + (uint64_t)(i * s->m * s->n) * tandem_dtype_bytes(s->to);
+            of->isa->gemm_s8(&gemm);
+        }
+    }
+}
+
+static void run_tandem_gemm(const cpu_product *product, const cpu_device *device, const int8_t *a,
                             const int8_t *b, void *c, float scale, void *workspace)
 {
     const cpu_product_spec *s = &product->spec;
-    tandem_product_s8 gemm = {.m = s->m,
-                              .n = s->n,
-                              .k = s->k,
-                              .a_row = s->transpose_a ? 1 : s->k,
-                              .a_column = s->transpose_a ? s->m : 1,
-                              .b_row = s->transpose_b ? 1 : s->n,
-                              .b_column = s->transpose_b ? s->k : 1,
-                              .c_row = s->n,
-                              .c_type = s->to,
-                              .scale = scale,
-                              .workspace = workspace,
-                              .accumulate = s->accumulate};
-    for (int64_t i = 0; i < s->batch; i++) {
-        gemm.a = a + i * s->m * s->k;
-        gemm.b = b + i * s->k * s->n;
-        gemm.c = (char *)c + (uint64_t)(i * s->m * s->n) * tandem_dtype_bytes(s->to);
-        isa->gemm_s8(&gemm);
-    }
+    const tandem_product_s8 gemm = {.m = s->m,
+                                    .n = s->n,
+                                    .k = s->k,
+                                    .a_row = s->transpose_a ? 1 : s->k,
+                                    .a_column = s->transpose_a ? s->m : 1,
+                                    .b_row = s->transpose_b ? 1 : s->n,
+                                    .b_column = s->transpose_b ? s->k : 1,
+                                    .c_row = s->n,
+                                    .c_type = s->to,
+                                    .scale = scale,
+                                    .workspace = workspace,
+                                    .accumulate = s->accumulate,
+                                    .a = a,
+                                    .b = b,
+                                    .c = c};
+    const int64_t n_part = s->batch == 1 ? 1 : gemm_parts(device, s->batch);
+    gemm_batch of = {.isa = s->batch == 1 ? device->isa : device->one_thread,
+                     .spec = s,
+                     .first = gemm,
+                     .n_part = n_part,
+                     .of_part = gemm_workspace(device, s) / (uint64_t)n_part};
+    cpu_for(n_part, 1, run_gemm_parts, &of);
 }
 
 tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *kernel, const void *a,
@@ -124,7 +168,7 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
     const cpu_product_spec *s = &product->spec;
     const tandem_isa_kernels *isa = kernel->device->isa;
     if (!product->primitive.primitive) {
-        run_tandem_gemm(product, isa, a, b, c, scale, workspace);
+        run_tandem_gemm(product, kernel->device, a, b, c, scale, workspace);
         return TANDEM_OK;
     }
     void *const result = product->is_narrowed ? cpu_workspace_at(workspace, product->result_offset) : c;

@@ -133,9 +133,26 @@ static double measure_unit_alone(float *work)
     return (double)unit_ns[UNITS / 2];
 }
 
+/* A rank with several cores computes on the core that exchanges gradients, too: all others wait for it. *before: to
+ * be restored; empty = nothing was changed. */
+static void share_comm_core(int cpu, cpu_set_t *before)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof *before, before) != 0) CPU_ZERO(before);
+    if (cpu < 0 || CPU_COUNT(before) < 2) {
+        CPU_ZERO(before);
+        return;
+    }
+    CPU_SET((size_t)cpu, &one);
+    (void)sched_setaffinity(0, sizeof one, &one);
+}
+
 /* Computes on this core until the all-reduces end; the mean time of a unit in ns. */
 static double measure_unit_contended(all_reduce_job *x, float *work, double *alone_ns)
 {
+    cpu_set_t before;
+    share_comm_core(x->worker->cpu, &before);
     *alone_ns = measure_unit_alone(work);
     pthread_t thread;
     if (pthread_create(&thread, NULL, repeat_all_reduce, x) != 0) {
@@ -150,6 +167,7 @@ static double measure_unit_contended(all_reduce_job *x, float *work, double *alo
     }
     const double contended_ns = units ? (double)(tandem_now_ns() - begin_ns) / (double)units : *alone_ns;
     (void)pthread_join(thread, NULL);
+    if (CPU_COUNT(&before) > 0) (void)sched_setaffinity(0, sizeof before, &before);
     return contended_ns;
 }
 

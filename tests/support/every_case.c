@@ -239,7 +239,7 @@ static int can_carry(const tandem_graph *graph, int op, tandem_precision precisi
     return op < 0 || tandem_op_row_get(graph->op[op].kind)->precisions >> precision & 1;
 }
 
-static void check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
+void bench_check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype)
 {
     case_graph made;
     tandem_step *step = NULL;
@@ -301,10 +301,10 @@ void bench_check_every_case(bench *b)
     for (int i = 0; i < n_operator_case; i++) {
         if ((b->is_gpu && operator_cases[i].cpu) || (b->only && operator_cases[i].kind != b->only)) continue;
         name_case_under_way(b, i);
-        check_case(b, &operator_cases[i], TANDEM_F32);
+        bench_check_case(b, &operator_cases[i], TANDEM_F32);
         /* int8's gradients run in the AMP dtype: what other devices of a cluster would do with it, too */
         if (bench_has_bf16(b) && tandem_op_row_get(operator_cases[i].kind)->op_class == TANDEM_ADJUSTABLE)
-            check_case(b, &operator_cases[i], TANDEM_BF16);
+            bench_check_case(b, &operator_cases[i], TANDEM_BF16);
     }
 }
 

@@ -40,6 +40,7 @@ __attribute__((format(printf, 2, 3))) void bench_complain(bench *b, const char *
 
 /* Each task of each case in each form, and each precision against fp32 with its casts. */
 void bench_check_every_case(bench *b);
+void bench_check_case(bench *b, const operator_case *c, tandem_dtype amp_dtype); /* one of them, or another */
 void bench_check_every_precision(bench *b);
 /* A line for each (operator, precision, pass) of bench_check_every_case with something wrong; nothing if
  * none. */

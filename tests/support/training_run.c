@@ -71,7 +71,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
             &worker,
             &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1, INT64_C(20000000000),
                                      e->over_network, e->wires_differ && rank == 0 ? TANDEM_F32 : e->wire,
-                                     NULL},
+                                     NULL, NULL, 0},
             error);
     if (status == TANDEM_OK)
         status = backend->executor_open(

@@ -22,6 +22,7 @@
 #include "backend/cpu/op/conv2d.h"
 #include "backend/cpu/op/conv2d_int8.h"
 #include "backend/cpu/product.h"
+#include "backend/cpu/team.h"
 
 /* Columns of as many images as fit the second-level cache. */
 enum { COLUMN_BYTES = 256 << 10 };
@@ -311,24 +312,38 @@ static tandem_status cpu_conv2d_open_int8(cpu_conv_state *state, const tandem_ke
     return status == TANDEM_OK ? cpu_conv2d_open_reorders(state, kernel, TANDEM_F32, end, error) : status;
 }
 
+typedef struct image_columns {
+    const tandem_kernel *kernel;
+    const int8_t *x;
+    int8_t *columns;
+    int64_t image, of_image; /* elements of an image, and of its columns */
+} image_columns;
+
+static void make_image_columns(void *context, int64_t begin, int64_t end)
+{
+    const image_columns *of = context;
+    const tandem_op *op = of->kernel->op;
+    const int64_t *const in = cpu_input_shape(of->kernel, 0)->dim;
+    for (int64_t i = begin; i < end; i++)
+        of->kernel->device->isa->im2col_s8(of->columns + i * of->of_image, of->x + i * of->image, in[1],
+                                           in[2], in[3], op->kernel_h, op->stride, op->pad);
+}
+
 static tandem_status cpu_conv2d_run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                             tandem_error *error)
 {
     const cpu_conv_state *state = kernel->state;
-    const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
     const cpu_product_spec *s = &state->product.spec;
     const int64_t image = in->dim[1] * in->dim[2] * in->dim[3];
-    const int64_t image_columns = s->m / state->images * s->k;
     const float scale = cpu_product_scale(call);
     int8_t *const columns = cpu_workspace_at(call->workspace, state->columns_offset);
-    const int8_t *x = call->in[0];
+    image_columns of = {kernel, call->in[0], columns, image, s->m / state->images * s->k};
     float *y = call->out[0];
     tandem_status status = TANDEM_OK;
     for (int64_t group = 0; group < state->groups && status == TANDEM_OK; group++, y += s->m * s->n) {
-        for (int64_t i = 0; i < state->images; i++, x += image)
-            kernel->device->isa->im2col_s8(columns + i * image_columns, x, in->dim[1], in->dim[2], in->dim[3],
-                                           op->kernel_h, op->stride, op->pad);
+        cpu_for(state->images, 1, make_image_columns, &of);
+        of.x += state->images * image;
         status =
             cpu_product_run(&state->product, kernel, columns, call->in[1], y, scale, call->workspace, error);
     }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/team.h"
 
 /* Columns of as many images as fit the second-level cache, and of at least as many bytes as the gradient that
  * they are added to: else the sum would take longer than the product. */
@@ -57,6 +58,24 @@ static int64_t images_per_block(int64_t batch, int64_t bytes_an_image, int64_t m
         if (batch % n == 0) images = n;
     return images;
 }
+
+/* Columns of `n` images, which lie one after another. */
+typedef struct columns_call {
+    const tandem_isa_kernels *isa;
+    int8_t *columns;
+    const int8_t *image;
+    int64_t of_columns, h, w, c, kernel, stride, pad; /* of_columns: of one image */
+} columns_call;
+
+static void make_columns_part(void *context, int64_t begin, int64_t end)
+{
+    const columns_call *of = context;
+    for (int64_t i = begin; i < end; i++)
+        of->isa->im2col_s8(of->columns + i * of->of_columns, of->image + i * of->h * of->w * of->c, of->h,
+                           of->w, of->c, of->kernel, of->stride, of->pad);
+}
+
+static void make_columns(int64_t n, columns_call call) { cpu_for(n, 1, make_columns_part, &call); }
 
 /* --- wgrad ---------------------------------------------------------------------------------------------- */
 
@@ -113,10 +132,10 @@ static tandem_status int8_wgrad_run(const tandem_kernel *kernel, const tandem_ke
                                  .c_type = TANDEM_S32,
                                  .workspace = cpu_workspace_at(call->workspace, s->product)};
     for (int64_t first = 0; first < s->batch; first += s->images) {
-        for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            kernel->device->isa->im2col_s8(columns + i * positions * width,
-                                           x + (first + i) * s->h * s->w * s->c_in, s->h, s->w, s->c_in,
-                                           s->kernel, s->stride, s->pad);
+        if (!s->is_pointwise)
+            make_columns(s->images, (columns_call){kernel->device->isa, columns,
+                                                   x + first * s->h * s->w * s->c_in, positions * width, s->h,
+                                                   s->w, s->c_in, s->kernel, s->stride, s->pad});
         const int8_t *const rows = s->is_pointwise ? x + first * positions * width : columns;
         for (int64_t row = 0; row < s->images * positions; row += product.k) {
             const int64_t rest = s->images * positions - row;
@@ -185,9 +204,10 @@ static tandem_status int8_dgrad_run(const tandem_kernel *kernel, const tandem_ke
                                  .workspace = cpu_workspace_at(call->workspace, s->product),
                                  .accumulate = kernel->task.accumulate};
     for (int64_t first = 0; first < s->batch; first += s->images) {
-        for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            isa->im2col_s8(columns + i * positions * width, g + (first + i) * image, s->out_h, s->out_w,
-                           s->c_out, s->kernel, 1, s->kernel - 1 - s->pad);
+        if (!s->is_pointwise)
+            make_columns(s->images,
+                         (columns_call){isa, columns, g + first * image, positions * width, s->out_h,
+                                        s->out_w, s->c_out, s->kernel, 1, s->kernel - 1 - s->pad});
         product.a = s->is_pointwise ? g + first * image : columns;
         product.c = (char *)call->out[0] +
                     (uint64_t)(first * positions * s->c_in) * tandem_dtype_bytes(kernel->task.to);

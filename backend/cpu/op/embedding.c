@@ -14,22 +14,31 @@ static tandem_status cpu_embedding_bad_token(const tandem_kernel *kernel, int64_
                             kernel->op->name, index, token, vocabulary - 1);
 }
 
-static tandem_status cpu_embedding_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                           tandem_error *error)
+static void embed_tokens(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t begin,
+                         int64_t end)
 {
-    const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
-    const int64_t vocabulary = table->dim[0], width = table->dim[1];
-    const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
+    const int64_t width = kernel->graph->parameter[kernel->op->parameter[0]].shape.dim[1];
     const int32_t *const token = call->in[0];
-    for (int64_t i = 0; i < n; i++) {
-        if (token[i] < 0 || token[i] >= vocabulary)
-            return cpu_embedding_bad_token(kernel, i, token[i], vocabulary, error);
+    for (int64_t i = begin; i < end; i++) {
         const float *const row = (const float *)call->in[1] + token[i] * width;
         if (kernel->task.to == TANDEM_F32)
             memcpy((float *)call->out[0] + i * width, row, (size_t)width * sizeof *row);
         else
-            kernel->device->isa->bf16_from_f32((uint16_t *)call->out[0] + i * width, row, (size_t)width);
+            kernel->device->one_thread->bf16_from_f32((uint16_t *)call->out[0] + i * width, row,
+                                                      (size_t)width);
     }
+}
+
+static tandem_status cpu_embedding_forward(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                           tandem_error *error)
+{
+    const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
+    const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
+    const int32_t *const token = call->in[0];
+    for (int64_t i = 0; i < n; i++)
+        if (token[i] < 0 || token[i] >= table->dim[0])
+            return cpu_embedding_bad_token(kernel, i, token[i], table->dim[0], error);
+    cpu_kernel_rows(kernel, call, n, table->dim[1], embed_tokens);
     return TANDEM_OK;
 }
 

@@ -69,6 +69,16 @@ static void visit_entries(const grouped_shape *s, int64_t images, const float *x
             }
 }
 
+static void convolve_images(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t begin,
+                            int64_t end)
+{
+    const grouped_shape s = grouped_shape_of(kernel);
+    const int64_t in = s.h * s.w * s.c, out = s.out_h * s.out_w * s.out_c;
+    float *const y = (float *)call->out[0] + begin * out;
+    memset(y, 0, (size_t)((end - begin) * out) * sizeof *y);
+    visit_entries(&s, end - begin, (const float *)call->in[0] + begin * in, call->in[1], y, NULL, NULL, NULL);
+}
+
 static tandem_status cpu_grouped_conv2d_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                             tandem_error *error)
 {
@@ -76,8 +86,7 @@ static tandem_status cpu_grouped_conv2d_run(const tandem_kernel *kernel, const t
     const int64_t images = kernel->op->shape.dim[0];
     const tandem_parameter *const own = &kernel->graph->parameter[kernel->op->parameter[0]];
     if (kernel->task.kind == TANDEM_TASK_FORWARD) {
-        memset(call->out[0], 0, (size_t)tandem_shape_elements(&kernel->op->shape) * sizeof(float));
-        visit_entries(&s, images, call->in[0], call->in[1], call->out[0], NULL, NULL, NULL);
+        cpu_kernel_rows(kernel, call, images, s.out_h * s.out_w * s.out_c, convolve_images);
         return TANDEM_OK;
     }
     float *const gx = call->out[0], *const gw = call->out[1];

@@ -1,22 +1,27 @@
 /* map: y = f(x) for each element; gx = g·f'(x). The functions are those of function.def, in double. */
 #include "backend/cpu/kernel.h"
 
-static tandem_status cpu_map_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                 tandem_error *error)
+static void map_elements(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t begin,
+                         int64_t end)
 {
     const tandem_op *const op = kernel->op;
-    const size_t n = (size_t)tandem_shape_elements(&op->shape);
     const double alpha = (double)op->alpha, beta = (double)op->beta;
     float *const out = call->out[0];
     if (kernel->task.kind == TANDEM_TASK_FORWARD) {
         const float *const x = call->in[0];
-        for (size_t i = 0; i < n; i++)
+        for (int64_t i = begin; i < end; i++)
             out[i] = (float)tandem_function_value(op->function, (double)x[i], alpha, beta);
-        return TANDEM_OK;
+        return;
     }
     const float *const g = call->in[0], *const x = call->in[1];
-    for (size_t i = 0; i < n; i++)
+    for (int64_t i = begin; i < end; i++)
         out[i] = (float)((double)g[i] * tandem_function_slope(op->function, (double)x[i], alpha, beta));
+}
+
+static tandem_status cpu_map_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                 tandem_error *error)
+{
+    cpu_kernel_rows(kernel, call, tandem_shape_elements(&kernel->op->shape), 1, map_elements);
     return TANDEM_OK;
 }
 

@@ -2,14 +2,13 @@
  * two dimensions is masked: its y is exactly 0. gx = scale·y·(g − Σ g·y), 0 where masked because y is. */
 #include "backend/cpu/kernel.h"
 
-static tandem_status cpu_softmax_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                     tandem_error *error)
+static void softmax_rows(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t begin,
+                         int64_t end)
 {
-    const tandem_isa_kernels *isa = kernel->device->isa;
+    const tandem_isa_kernels *isa = kernel->device->one_thread;
     const tandem_op *op = kernel->op;
-    const size_t n = (size_t)tandem_shape_last(&op->shape),
-                 rows = (size_t)tandem_shape_elements(&op->shape) / n;
-    for (size_t r = 0; r < rows; r++) {
+    const size_t n = (size_t)tandem_shape_last(&op->shape);
+    for (size_t r = (size_t)begin; r < (size_t)end; r++) {
         float top = 0;
         float *const to = (float *)call->out[0] + r * n;
         const float *const first = (const float *)call->in[0] + r * n;
@@ -18,6 +17,13 @@ static tandem_status cpu_softmax_run(const tandem_kernel *kernel, const tandem_k
         else
             isa->softmax_backward_f32(to, first, (const float *)call->in[1] + r * n, n, op->scale);
     }
+}
+
+static tandem_status cpu_softmax_run(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                     tandem_error *error)
+{
+    const int64_t n = tandem_shape_last(&kernel->op->shape);
+    cpu_kernel_rows(kernel, call, tandem_shape_elements(&kernel->op->shape) / n, n, softmax_rows);
     return TANDEM_OK;
 }
 
