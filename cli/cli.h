@@ -41,6 +41,7 @@ typedef struct cli_options {
     const char *set, *loss; /* joined to `model` when the command line is read */
     char model_text[TANDEM_MODEL_NAME];
     char device_cluster[512]; /* `device` as a cluster; "": not given */
+    int threads;              /* of the one device; 0 = not given */
     int unsupported;
     int estimated_by; /* a cli_estimated_by */
     int64_t batch;

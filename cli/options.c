@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/append.h"
+#include "base/device_cores.h"
 #include "base/nearest.h"
 #include "base/quantity.h"
 #include "cli/program.h"
@@ -466,9 +467,15 @@ void cli_set_device(cli_options *options, const char *device)
 {
     options->device = device;
     options->device_cluster[0] = '\0';
+    if (options->threads && device && strchr(device, ','))
+        exit(cli_fail_with(TANDEM_USAGE,
+                           "--threads is of one device, and --device names several: give each its cores, "
+                           "as in cpu:avx2:8"));
     for (const char *c = options->device; c && *c; c++)
         (void)tandem_append(options->device_cluster, sizeof options->device_cluster, *c == ',' ? " + " : "%c",
                             *c);
+    if (device && options->threads > 1)
+        (void)tandem_append(options->device_cluster, sizeof options->device_cluster, ":%d", options->threads);
 }
 
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)

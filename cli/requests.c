@@ -6,6 +6,11 @@
 
 static tandem_status check_device_option(const cli_options *options, tandem_error *error)
 {
+    if (options->threads && !options->device)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--threads is of one --device. In --cluster each device has its cores in its name, as "
+            "in \"2*cpu:avx2:8\", and so has it in a plan");
     return options->cluster && options->device
                ? tandem_error_set(error, TANDEM_USAGE,
                                   "--cluster and --device both name the ranks. Give one of them")

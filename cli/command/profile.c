@@ -90,8 +90,8 @@ static int run_import(const cli_options *options)
 /* A sweep's networks have batches and precisions of their own. */
 static tandem_status check_sweep_options(const cli_options *options, tandem_error *error)
 {
-    static const int allowed[] = {OPTION_SWEEP, OPTION_DEVICE, OPTION_DB, OPTION_REMEASURE,
-                                  OPTION_QUIET, OPTION_JSON,   OPTION_END};
+    static const int allowed[] = {OPTION_SWEEP, OPTION_DEVICE, OPTION_DB,      OPTION_REMEASURE,
+                                  OPTION_QUIET, OPTION_JSON,   OPTION_THREADS, OPTION_END};
     const char *const other = options->sweep_ns ? cli_option_not_allowed(options, allowed) : NULL;
     if (!other) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
@@ -132,12 +132,32 @@ static int run_profile(const cli_options *options)
     return code;
 }
 
-static const int options[] = {
-    OPTION_MODEL,          OPTION_SET,   OPTION_LOSS,       OPTION_DEVICE,      OPTION_CLUSTER,
-    OPTION_BATCH,          OPTION_DATA,  OPTION_BUCKET,     OPTION_REPETITIONS, OPTION_REMEASURE,
-    OPTION_ALLREDUCE_ONLY, OPTION_PLAN,  OPTION_UNIFORM,    OPTION_SEED,        OPTION_ACCUMULATE,
-    OPTION_AMAX,           OPTION_CLIP,  OPTION_LOSS_SCALE, OPTION_SWEEP,       OPTION_WIRE,
-    OPTION_IMPORT,         OPTION_FORCE, OPTION_DB,         OPTION_QUIET,       OPTION_END};
+static const int options[] = {OPTION_MODEL,
+                              OPTION_SET,
+                              OPTION_LOSS,
+                              OPTION_DEVICE,
+                              OPTION_CLUSTER,
+                              OPTION_BATCH,
+                              OPTION_DATA,
+                              OPTION_BUCKET,
+                              OPTION_REPETITIONS,
+                              OPTION_REMEASURE,
+                              OPTION_ALLREDUCE_ONLY,
+                              OPTION_PLAN,
+                              OPTION_UNIFORM,
+                              OPTION_SEED,
+                              OPTION_ACCUMULATE,
+                              OPTION_AMAX,
+                              OPTION_CLIP,
+                              OPTION_LOSS_SCALE,
+                              OPTION_SWEEP,
+                              OPTION_WIRE,
+                              OPTION_IMPORT,
+                              OPTION_FORCE,
+                              OPTION_DB,
+                              OPTION_QUIET,
+                              OPTION_THREADS,
+                              OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

@@ -135,7 +135,7 @@ static const int options[] = {
     OPTION_STEPS,           OPTION_SEED,        OPTION_AT,    OPTION_BY,       OPTION_PLAN,   OPTION_UNIFORM,
     OPTION_EMULATE,         OPTION_REPETITIONS, OPTION_INIT,  OPTION_DB,       OPTION_QUIET,  OPTION_RATE,
     OPTION_SCHEDULE,        OPTION_WARMUP,      OPTION_DECAY, OPTION_MOMENTUM, OPTION_BETAS,  OPTION_NO_DECAY,
-    OPTION_LABEL_SMOOTHING, OPTION_END};
+    OPTION_LABEL_SMOOTHING, OPTION_THREADS,     OPTION_END};
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",

@@ -124,15 +124,16 @@ const int cpu_conv2d_argument[][3] = {
 };
 
 /* On SSE4.1 because plain weights are as fast. On AVX2 because oneDNN's blocked weight gradient of a strided
- * 1x1 window writes outside its scratchpad with fewer channels than a vector's eight (2.6.3; found by the
- * conformance tests). */
+ * 1x1 window writes outside its scratchpad with fewer channels than a vector's eight; with several threads it does so
+ * on AVX-512, too, with fewer than sixteen (2.6.3; found by the conformance tests). */
 static int uses_plain_weights(const tandem_kernel *kernel)
 {
     const char *const isa = kernel->device->isa->isa;
     const tandem_op *op = kernel->op;
     if (strcmp(isa, "sse41") == 0) return 1;
-    return kernel->task.kind == TANDEM_TASK_WGRAD && strncmp(isa, "avx2", 4) == 0 && op->kernel_h == 1 &&
-           op->stride > 1 && tandem_shape_last(cpu_input_shape(kernel, 0)) < 8;
+    const int min_channels = kernel->device->n_core > 1 ? 16 : strncmp(isa, "avx2", 4) == 0 ? 8 : 0;
+    return kernel->task.kind == TANDEM_TASK_WGRAD && op->kernel_h == 1 && op->stride > 1 &&
+           tandem_shape_last(cpu_input_shape(kernel, 0)) < min_channels;
 }
 
 /* The kernel's operands: the pass's inputs, then its result. */
