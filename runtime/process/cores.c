@@ -205,16 +205,34 @@ static int find_free_node(const usable_cores *of, int n)
     return -1;
 }
 
+/* Takes a core out of the list, unless it is the last one: a process shares one with itself at last. */
+static void leave_out(usable_cores *some, int cpu)
+{
+    int n = 0;
+    if (some->n < 2) return;
+    for (int k = 0; k < some->n; k++)
+        if (some->order[k] != cpu) some->order[n++] = some->order[k];
+    some->n = n;
+}
+
 void cores_take(taken_core *core, int n, const usable_cores *of, int first)
 {
-    usable_cores some;
-    const int node = n > 1 ? find_free_node(of, n) : -1;
+    if (n == 1) {
+        core_take(core, of, first);
+        return;
+    }
+    usable_cores some = *of;
+    const int node = find_free_node(of, n);
+    int from = node >= 0 ? 0 : first;
     if (node >= 0) cores_of_node(&some, of, node);
     for (int k = 0; k < n; k++) {
-        core_take(&core[k], node >= 0 ? &some : of, node >= 0 ? k : first + k);
-        if (core[k].lock >= 0 || node < 0) continue;
-        /* nobody's cores are known where there are no locks: they are counted */
-        core_take(&core[k], of, first + k);
+        core_take(&core[k], &some, from);
+        if (core[k].lock < 0 && node >= 0 && k == 0) { /* what others have is not known: ranks count */
+            some = *of;
+            from = first;
+            core_take(&core[k], &some, from);
+        }
+        leave_out(&some, core[k].cpu);
     }
 }
 

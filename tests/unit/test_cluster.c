@@ -373,6 +373,49 @@ static void words_name_devices_of_this_machine(void **state)
     assert_string_equal(device.name, "untouched");
 }
 
+static void a_cpu_has_a_number_of_cores(void **state)
+{
+    static const char *const none[] = {
+        "cpu:avx2:0",  "cpu:avx2:x",  "cpu:avx2:",    "cpu:avx2:08",
+        "cpu:avx2:-1", "cpu:avx2:2x", "cpu:avx2:513", "cpu:avx2:99999999999999999999"};
+    tandem_device device = {.name = "before"}, one;
+    tandem_error error = {0};
+    char text[128], long_name[256] = "cpu:avx2:";
+    for (size_t k = 0; k < N_OF(none); k++) {
+        assert_int_equal(tandem_device_find(&device, none[k], &error), TANDEM_UNKNOWN_NAME);
+        assert_string_equal(device.name, "before");
+        assert_non_null(strstr(error.text, "1 to 512"));
+        assert_false(tandem_device_is_present(none[k]));
+        assert_int_equal(tandem_device_cores(none[k]), 1);
+    }
+    memset(long_name + strlen(long_name), '0', 200);
+    assert_int_equal(tandem_device_find(&device, long_name, &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_device_find(&device, "cpu:axv2:2", &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_device_find(&device, "t4:2", &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_device_find(&device, "strongest:2", &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_device_find(&one, "cpu:avx2", NULL), TANDEM_OK);
+    assert_int_equal(tandem_device_find(&device, "cpu:avx2:1", NULL), TANDEM_OK);
+    assert_string_equal(device.name, "cpu:avx2");
+    assert_int_equal(tandem_device_find(&device, "cpu:avx2:512", NULL), TANDEM_OK);
+    assert_string_equal(device.name, "cpu:avx2:512");
+    assert_int_equal(device.precisions, one.precisions);
+    assert_int_equal(tandem_device_cores(device.name), 512);
+    assert_int_equal(tandem_device_cores("cuda:7"), 1);
+    assert_int_equal(tandem_device_is_present("cpu:avx2:512"), tandem_device_is_present("cpu:avx2"));
+    if (tandem_device_resolve(&one, "strongest", NULL) == TANDEM_OK) {
+        assert_int_equal(tandem_device_resolve(&device, "strongest:3", NULL), TANDEM_OK);
+        snprintf(text, sizeof text, "%s:3", one.name);
+        assert_string_equal(device.name, text);
+        assert_int_equal(tandem_device_resolve(&device, "weakest:1000", &error), TANDEM_UNKNOWN_NAME);
+    }
+    const tandem_cluster cluster = parse_cluster("2*cpu:avx2:8@1 batch=4 + cpu:avx2:1 + 3*t4");
+    assert_int_equal(tandem_cluster_n_core(&cluster), 2 * 8 + 1 + 3);
+    tandem_cluster_print(text, sizeof text, &cluster);
+    assert_string_equal(text, "2*cpu:avx2:8@1 batch=4 + cpu:avx2 + 3*t4");
+    tandem_cluster_group_key(text, sizeof text, &cluster);
+    assert_string_equal(text, "cpu:avx2+2*cpu:avx2:8+3*t4");
+}
+
 static void a_cluster_is_read(void **state)
 {
     const tandem_cluster cluster = parse_cluster(
@@ -670,6 +713,7 @@ static void a_wrong_file_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cpu_has_a_number_of_cores),
         cmocka_unit_test(cards_are_found_by_number),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(descriptions_are_whole),

@@ -4,6 +4,7 @@
  * runs apart. */
 #include <sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ static void describe(usable_cores *cores, int n, int n_physical)
     cpu_set_t usable;
     CPU_ZERO(&usable);
     for (int c = 0; c < CPU_SETSIZE; c++) cores->sibling[c] = c < n ? c % n_physical : c;
+    for (int c = 0; c < CPU_SETSIZE; c++) cores->node[c] = 0;
     for (int c = 0; c < n; c++) CPU_SET((size_t)c, &usable);
     cores_order(cores, &usable);
 }
@@ -213,6 +215,131 @@ static void goes_on_without_a_lock(void **state)
     for (int k = 0; k < MANY; k++) core_release(&many[k]);
 }
 
+/* --- Several cores -------------------------------------------------------------------------------------- */
+
+static void assert_cores(const taken_core *core, const int *cpu, int n)
+{
+    for (int k = 0; k < n; k++) {
+        assert_int_equal(core[k].cpu, cpu[k]);
+        assert_true(core[k].lock >= 0);
+    }
+}
+
+static void release_all(taken_core *core, int n)
+{
+    for (int k = 0; k < n; k++) core_release(&core[k]);
+}
+
+/* Cores 0 to 3 are of node 0, 4 to 7 of node 1. */
+static void takes_cores_of_one_node(void **state)
+{
+    require_own_names();
+    usable_cores cores;
+    taken_core other, first[3], second[3], third[2];
+    describe(&cores, 8, 8);
+    for (int c = 4; c < 8; c++) cores.node[c] = 1;
+    core_take(&other, &cores, 1);
+    cores_take(first, 3, &cores, 0);
+    assert_cores(first, (const int[]){0, 2, 3}, 3);
+    cores_take(second, 3, &cores, 3);
+    assert_cores(second, (const int[]){4, 5, 6}, 3);
+    cores_take(third, 2, &cores, 6); /* no node has two: the last one, and one that is shared */
+    assert_cores(third, (const int[]){7, 6}, 2);
+    assert_int_equal(third[0].n_other, 0);
+    assert_int_equal(third[1].n_other, 1);
+    release_all(first, 3);
+    release_all(third, 2);
+    taken_core all[4];
+    cores_take(all, 4, &cores, 0); /* node 0 has three, node 1 has one: of both */
+    assert_cores(all, (const int[]){0, 2, 3, 7}, 4);
+    for (int k = 0; k < 4; k++) assert_int_equal(all[k].n_other, 0);
+    release_all(all, 4);
+    release_all(second, 3);
+    core_release(&other);
+}
+
+/* Cores c and c + 4 are threads of one physical core; a node of whole physical cores comes before another. */
+static void takes_whole_physical_cores_first(void **state)
+{
+    require_own_names();
+    usable_cores cores;
+    taken_core first[2], second[2], third[4];
+    describe(&cores, 8, 4);
+    for (int c = 0; c < 8; c++) cores.node[c] = c % 4 / 2; /* node 0: 0, 1, 4, 5 */
+    cores_take(first, 2, &cores, 0);
+    assert_cores(first, (const int[]){0, 1}, 2);
+    cores_take(second, 2, &cores, 2);
+    assert_cores(second, (const int[]){2, 3}, 2);
+    assert_int_equal(second[1].beside, -1);
+    cores_take(third, 2, &cores, 4);
+    assert_cores(third, (const int[]){4, 5}, 2);
+    assert_int_equal(third[0].beside, 0);
+    release_all(first, 2);
+    release_all(second, 2);
+    release_all(third, 2);
+}
+
+static void a_child_gets_the_cores_of_its_parent(void **state)
+{
+    require_own_names();
+    usable_cores cores;
+    taken_core core[3];
+    char text[4 * CORES_NAME], few[8];
+    describe(&cores, 6, 6);
+    cores_take(core, 3, &cores, 2);
+    assert_cores(core, (const int[]){0, 1, 2}, 3);
+    cores_name(core, 3, text, sizeof text);
+    assert_memory_equal(text, "TANDEM_CORE=0 ", 14);
+    cores_name(core, 3, few, sizeof few); /* cut */
+    assert_int_equal(strlen(few), sizeof few - 1);
+    assert_int_equal(setenv("TANDEM_CORE", text + strlen("TANDEM_CORE="), 1), 0);
+    const taken_core *const own = cores_own(3, 5);
+    assert_non_null(own);
+    assert_cores(own, (const int[]){0, 1, 2}, 3);
+    assert_null(getenv("TANDEM_CORE"));
+    assert_ptr_equal(cores_own(2, 0), own); /* it has them already */
+    core_forget();
+}
+
+/* --- Quotas --------------------------------------------------------------------------------------------- */
+
+static void write_below(const char *root, const char *path, const char *text)
+{
+    char name[256];
+    for (const char *end = strchr(path + 1, '/'); end; end = strchr(end + 1, '/')) {
+        snprintf(name, sizeof name, "%s%.*s", root, (int)(end - path), path);
+        (void)mkdir(name, 0700);
+    }
+    snprintf(name, sizeof name, "%s%s", root, path);
+    FILE *file = fopen(name, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void finds_the_least_quota(void **state)
+{
+    char root[] = "/tmp/tandem-quota-XXXXXX", command[64];
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(cores_quota(root), 0);
+    write_below(root, "/proc/self/cgroup", "0::/jobs/one\n");
+    write_below(root, "/sys/fs/cgroup/jobs/one/cpu.max", "max 100000\n");
+    assert_int_equal(cores_quota(root), 0);
+    write_below(root, "/sys/fs/cgroup/jobs/cpu.max", "450000 100000\n");
+    assert_int_equal(cores_quota(root), 4);
+    write_below(root, "/sys/fs/cgroup/jobs/one/cpu.max", "50000 100000\n"); /* half a core */
+    assert_int_equal(cores_quota(root), 1);
+    write_below(root, "/proc/self/cgroup", "3:memory:/x\n2:cpu,cpuacct:/group\n1:name=systemd:/\nno group\n");
+    assert_int_equal(cores_quota(root), 0);
+    write_below(root, "/sys/fs/cgroup/cpu,cpuacct/group/cpu.cfs_quota_us", "300000\n");
+    write_below(root, "/sys/fs/cgroup/cpu,cpuacct/group/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cores_quota(root), 3);
+    write_below(root, "/sys/fs/cgroup/cpu,cpuacct/group/cpu.cfs_quota_us", "-1\n");
+    assert_int_equal(cores_quota(root), 0);
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a path of ours */
+}
+
 int main(void)
 {
     has_own_names = unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
@@ -224,6 +351,10 @@ int main(void)
         cmocka_unit_test(is_free_when_its_holder_is_killed),
         cmocka_unit_test(many_at_once_take_one_each),
         cmocka_unit_test(goes_on_without_a_lock),
+        cmocka_unit_test(takes_cores_of_one_node),
+        cmocka_unit_test(takes_whole_physical_cores_first),
+        cmocka_unit_test(a_child_gets_the_cores_of_its_parent),
+        cmocka_unit_test(finds_the_least_quota),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --device cpu:avx2:1000

@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --cluster "2*cpu:avx2:0"

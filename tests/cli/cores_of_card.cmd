@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --device cuda:0:2

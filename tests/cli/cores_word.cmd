@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --device cpu:avx2:x

@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --cluster cpu:sse41 --threads 2

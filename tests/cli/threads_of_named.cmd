@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --device cpu:sse41:2 --threads 2
