@@ -243,8 +243,8 @@ static void takes_cores_of_one_node(void **state)
     assert_cores(first, (const int[]){0, 2, 3}, 3);
     cores_take(second, 3, &cores, 3);
     assert_cores(second, (const int[]){4, 5, 6}, 3);
-    cores_take(third, 2, &cores, 6); /* no node has two: the last one, and one that is shared */
-    assert_cores(third, (const int[]){7, 6}, 2);
+    cores_take(third, 2, &cores, 7); /* no node has two: the last one, and one that is shared */
+    assert_cores(third, (const int[]){7, 0}, 2);
     assert_int_equal(third[0].n_other, 0);
     assert_int_equal(third[1].n_other, 1);
     release_all(first, 3);
