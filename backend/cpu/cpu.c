@@ -1,7 +1,7 @@
 /* cpu.c: the device backend "cpu": one x86-64 core, or several, limited to an instruction set.
  *
- * All work begins on the thread that opened the device. With several cores, that thread and those of OpenMP share
- * it (team.h). */
+ * All work begins on the thread that opened the device. With several cores, that thread and those of
+ * OpenMP share it (team.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

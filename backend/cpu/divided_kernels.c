@@ -8,8 +8,8 @@ divide_kernels tandem_isa_divide_kernels_sse41, tandem_isa_divide_kernels_avx, t
     tandem_isa_divide_kernels_avx2_vnni, tandem_isa_divide_kernels_avx512,
     tandem_isa_divide_kernels_avx512_vnni;
 
-/* The tables of avx512_bf16 and avx512_amx are compiled for avx512_vnni. The int8 products of the latter have a
- * version of their own, which no device calls: it stays on one thread. */
+/* The tables of avx512_bf16 and avx512_amx are compiled for avx512_vnni. The int8 products of the latter
+ * have a version of their own, which no device calls: it stays on one thread. */
 static const struct {
     const char *isa;
     divide_kernels *divide;

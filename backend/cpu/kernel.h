@@ -30,11 +30,12 @@ const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
 tandem_status cpu_label_index(int64_t *label_index, const tandem_kernel *kernel, const int32_t *label,
                               int64_t row, int64_t rows, tandem_error *error);
 
-/* What an operator does with its parts begin … end of a range (cpu_for in team.h). It calls kernels of one thread. */
+/* What an operator does with its parts begin … end of a range (cpu_for in team.h). It calls kernels of one
+ * thread. */
 typedef void cpu_kernel_part(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t begin,
                              int64_t end);
-/* Divides n rows of `width` elements among the threads of the device; few elements stay on one. Results of a row
- * depend on no other row. */
+/* Divides n rows of `width` elements among the threads of the device; few elements stay on one. Results of
+ * a row depend on no other row. */
 void cpu_kernel_rows(const tandem_kernel *kernel, const tandem_kernel_call *call, int64_t n, int64_t width,
                      cpu_kernel_part *part);
 

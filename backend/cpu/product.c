@@ -63,8 +63,8 @@ static tandem_status open_onednn_matmul(cpu_product *product, const tandem_kerne
     return cpu_primitive_open(&product->primitive, kernel, description, scaled ? 4 : 3, argument, error);
 }
 
-/* Several products are divided among threads as wholes, each with a workspace of its own; one is divided itself
- * (backend/cpu/isa/team.c). */
+/* Several products are divided among threads as wholes, each with a workspace of its own; one is divided
+ * itself (backend/cpu/isa/team.c). */
 static int64_t gemm_parts(const cpu_device *device, int64_t batch)
 {
     const int64_t n = device->n_core;

@@ -18,7 +18,7 @@ void cpu_team_set(int n_thread)
     if (omp_get_max_threads() != n_thread) omp_set_num_threads(n_thread);
 }
 
-/* libgomp is not instrumented: what passes between its threads is told to the sanitizer by these two. */
+/* libgomp is not instrumented: these two report to the sanitizer what passes between its threads. */
 static void pass_to_sanitizer(atomic_int *gate)
 {
 #if defined __SANITIZE_THREAD__
@@ -38,7 +38,7 @@ static void take_from_sanitizer(atomic_int *gate)
 }
 
 /* OpenMP may give fewer threads than it was asked for. */
-static void run_part(team_job *job, int thread, int n_thread)
+static void run_team_part(team_job *job, int thread, int n_thread)
 {
     take_from_sanitizer(&job->begun);
     const int64_t begin = job->units * thread / n_thread * job->grain,
@@ -51,7 +51,7 @@ static void run_part(team_job *job, int thread, int n_thread)
 __attribute__((no_sanitize_thread)) static void run_job(team_job *job, int n_thread)
 {
 #pragma omp parallel num_threads(n_thread)
-    run_part(job, omp_get_thread_num(), omp_get_num_threads());
+    run_team_part(job, omp_get_thread_num(), omp_get_num_threads());
 }
 
 void cpu_for(int64_t n, int64_t grain, cpu_part *part, void *context)

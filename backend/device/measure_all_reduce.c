@@ -133,8 +133,8 @@ static double measure_unit_alone(float *work)
     return (double)unit_ns[UNITS / 2];
 }
 
-/* A rank with several cores computes on the core that exchanges gradients, too: all others wait for it. *before: to
- * be restored; empty = nothing was changed. */
+/* A rank with several cores computes on the core that exchanges gradients, too: all others wait for it.
+ * *before: to be restored; empty = nothing was changed. */
 static void share_comm_core(int cpu, cpu_set_t *before)
 {
     cpu_set_t one;

@@ -47,7 +47,8 @@ static tandem_status pin_to_cores(const tandem_worker_options *options, tandem_e
         strerror(errno));
 }
 
-/* The core of the threads that exchange gradients. Of several, the last: the first also does what is not divided. */
+/* The core of the threads that exchange gradients. Of several, the last: the first also does what is not
+ * divided. */
 static int comm_core(const tandem_worker_options *options)
 {
     return options->core && options->n_core > 1 ? options->core[options->n_core - 1] : options->cpu;

@@ -204,7 +204,8 @@ static tandem_status measure_plan(tandem_plan_estimate *to, const tandem_plan_es
     return status;
 }
 
-/* What can be wrong, before a process starts. *cluster: that of the plan, whose first class gives the cores. */
+/* What can be wrong, before a process starts. *cluster: that of the plan, whose first class gives the
+ * cores. */
 static tandem_status check_before_estimating(tandem_cluster *cluster,
                                              const tandem_plan_estimate_request *request, tandem_error *error)
 {

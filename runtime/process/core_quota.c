@@ -1,5 +1,5 @@
-/* core_quota.c: how many cores a process may use: those of its affinity, and as much of their time as its control
- * groups allow. */
+/* core_quota.c: how many cores a process may use: those of its affinity, and as much of their time as its
+ * control groups allow. */
 #include "runtime/process/process.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@ static int cores_of_quota(long long quota_us, long long period_us)
     return n < 1 ? 1 : n < CPU_SETSIZE ? (int)n : CPU_SETSIZE;
 }
 
-static int read_numbers(const char *folder, const char *name, const char *format, long long *first,
-                        long long *second)
+static int read_quota_numbers(const char *folder, const char *name, const char *format, long long *first,
+                              long long *second)
 {
     char path[PATH];
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -30,10 +30,10 @@ static int read_numbers(const char *folder, const char *name, const char *format
 static int quota_of_group(const char *folder)
 {
     long long quota = 0, period = 0, unused = 0;
-    if (read_numbers(folder, "cpu.max", "%lld %lld", &quota, &period) == 2)
+    if (read_quota_numbers(folder, "cpu.max", "%lld %lld", &quota, &period) == 2)
         return cores_of_quota(quota, period);
-    if (read_numbers(folder, "cpu.cfs_quota_us", "%lld", &quota, &unused) == 1 &&
-        read_numbers(folder, "cpu.cfs_period_us", "%lld", &period, &unused) == 1)
+    if (read_quota_numbers(folder, "cpu.cfs_quota_us", "%lld", &quota, &unused) == 1 &&
+        read_quota_numbers(folder, "cpu.cfs_period_us", "%lld", &period, &unused) == 1)
         return cores_of_quota(quota, period);
     return CPU_SETSIZE;
 }

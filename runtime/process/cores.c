@@ -206,7 +206,7 @@ static int find_free_node(const usable_cores *of, int n)
 }
 
 /* Takes a core out of the list, unless it is the last one: a process shares one with itself at last. */
-static void leave_out(usable_cores *some, int cpu)
+static void leave_core_out(usable_cores *some, int cpu)
 {
     int n = 0;
     if (some->n < 2) return;
@@ -232,7 +232,7 @@ void cores_take(taken_core *core, int n, const usable_cores *of, int first)
             from = first;
             core_take(&core[k], &some, from);
         }
-        leave_out(&some, core[k].cpu);
+        leave_core_out(&some, core[k].cpu);
     }
 }
 

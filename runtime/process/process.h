@@ -69,21 +69,21 @@ void cores_order(usable_cores *cores, const cpu_set_t *usable);
  * the first from order[first] on. */
 void core_take(taken_core *core, const usable_cores *of, int first);
 void core_release(taken_core *core);
-/* Takes n cores for one process, each as core_take does: all of one NUMA node if one has n physical cores that are
- * free, else n threads that are; else of all nodes. core_take, and the same core, for n = 1. */
+/* Takes n cores for one process, each as core_take does: all of one NUMA node if one has n physical cores
+ * that are free, else n threads that are; else of all nodes. core_take, and the same core, for n = 1. */
 void cores_take(taken_core *core, int n, const usable_cores *of, int first);
-/* "TANDEM_CORE=…": what gives n cores to a program that keeps their locks open; "" where it has none. Cut to fit:
- * CORES_NAME bytes a core are enough. */
+/* "TANDEM_CORE=…": what gives n cores to a program that keeps their locks open; "" where it has none. Cut
+ * to fit: CORES_NAME bytes a core are enough. */
 enum { CORES_NAME = 32 };
 void cores_name(const taken_core *core, int n, char *text, size_t size);
-/* The n cores of this process, for all that it runs: those that its parent gave, else it takes them, once. NULL: no
- * memory. */
+/* The n cores of this process, for all that it runs: those that its parent gave, else it takes them, once.
+ * NULL: no memory. */
 const taken_core *cores_own(int n, int first);
-/* The whole cores whose time a process may take by the quotas of its control groups, at least 1; 0 = there is no
- * quota. root: what stands before /proc and /sys, "" but in tests (core_quota.c). */
+/* The whole cores whose time a process may take by the quotas of its control groups, at least 1; 0 = there
+ * is no quota. root: what precedes /proc and /sys, "" but in tests (core_quota.c). */
 int cores_quota(const char *root);
-/* Whether n_rank processes of n_core in all can run here, each thread on a core of its own. *allowed: how many
- * cores this process may use, and *why: what allows no more; 0 = the system does not report it. */
+/* Whether n_core threads can run here, each on a core of its own. *allowed: how
+ * many cores this process may use, and *why: what allows no more; 0 = the system does not report it. */
 int cores_suffice(int n_core, int *allowed, const char **why);
 /* This process gives its own cores back, and may run again wherever it might before it took one. */
 void core_forget(void);

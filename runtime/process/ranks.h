@@ -20,11 +20,12 @@ extern const rank_verb train_verb, sensitivity_verb, plan_estimate_verb, profile
 void workload_request_pack(packet *p, tandem_workload_request *request);
 void training_options_pack(packet *p, tandem_training_options *options);
 
-/* ranks_run: starts n_rank processes of tandem-rank, each on cores of its own, as many as its class of the cluster
- * has, and waits for them. The caller releases the answer, which is empty on error. TANDEM_MISSING: there is no
- * tandem-rank. TANDEM_NO_DEVICE: they need more cores than there are. TANDEM_IO:
- * the working directory takes no folder for the run. TANDEM_NO_MEMORY, TANDEM_CANCELLED, and the error of
- * the rank that failed first; that another rank has failed counts only if there is no other error. */
+/* ranks_run: starts n_rank processes of tandem-rank, each on cores of its own, as many as its class of the
+ * cluster has, and waits for them. The caller releases the answer, which is empty on error.
+ * TANDEM_MISSING: there is no tandem-rank. TANDEM_NO_DEVICE: they need more cores than there are.
+ * TANDEM_IO: the working directory takes no folder for the run. TANDEM_NO_MEMORY, TANDEM_CANCELLED, and
+ * the error of the rank that failed first; that another rank has failed counts only if there is no other
+ * error. */
 tandem_status ranks_run(packet *answer, const rank_verb *verb, void *request, const tandem_cluster *cluster,
                         int n_rank, const tandem_listener *listener, tandem_error *error);
 

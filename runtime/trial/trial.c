@@ -214,7 +214,8 @@ static int has_room_for_both(const trial *t, const branch_task *task)
     usable_cores cores;
     if (task[BRANCH_BASE].made.is_known || task[BRANCH_PLAN].made.is_known || !t->branch_bytes) return 0;
     cores_read(&cores);
-    return cores.n >= 2 * tandem_cluster_n_core(&t->workload.cluster) && 2 * t->branch_bytes <= available_bytes() / 2;
+    return cores.n >= 2 * tandem_cluster_n_core(&t->workload.cluster) &&
+           2 * t->branch_bytes <= available_bytes() / 2;
 }
 
 typedef struct base_training {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Ranks with several cores: losses, memory, stores, messages. Speaks TAP. TANDEM_BUILD = the build folder. This machine
-# may have fewer cores: what is compared is no time.
+# Ranks with several cores: losses, memory, stores, messages. Speaks TAP. TANDEM_BUILD = the build folder.
+# This machine may have fewer cores: no times are compared.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -13,8 +13,8 @@ if [ -z "${weakest:-}" ]; then
 fi
 
 train() { # PRECISION CORES
-    run 0 train --model resnet20 --batch 4 --device "$weakest" --threads "$2" --uniform "$1" --steps 3 --eval 0 \
-        --quiet --json
+    run 0 train --model resnet20 --batch 4 --device "$weakest" --threads "$2" --uniform "$1" --steps 3 \
+        --eval 0 --quiet --json
 }
 # Sums of floats may be in another order.
 near() { paste "$1" "$2" | awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-8 * $1 ^ 2 { exit 1 } END { exit NR != 3 }'; }
@@ -35,7 +35,8 @@ report "two ranks of two cores" $?
 cat out err | grep -q "threads on .* cores, as TANDEM_OVERSUBSCRIBE asks" ||
     [ "$(nproc)" -ge 4 ]
 report "two ranks of two cores: more threads than cores are said" $?
-TANDEM_OVERSUBSCRIBE=0 run 4 train --model mlp --cluster "4*$weakest:512" --steps 2 && grep -q "they need 2048 in all" err
+TANDEM_OVERSUBSCRIBE=0 run 4 train --model mlp --cluster "4*$weakest:512" --steps 2 &&
+    grep -q "they need 2048 in all" err
 report "more threads than cores are refused" $?
 
 run 0 profile --model mlp --batch 4 --device "$weakest:2" --db a.db --repetitions 3 --quiet

@@ -1,8 +1,8 @@
 /* folder: backend, and others for devices, plans or robust means */
-/* Every operator, in every precision, on a CPU device with three cores: against a reference in double, as on one core
- * in test_operators.c, and bit for bit against devices with 1, 2 and 8 cores, but where oneDNN sums floats. Cases are
- * those of that test, and larger ones, of which each thread gets a part. Threads may be more than this machine's
- * cores: they are not pinned.
+/* Every operator, in every precision, on a CPU device with three cores: against a reference in double, as on
+ * one core in test_operators.c, and bit for bit against devices with 1, 2 and 8 cores, but where oneDNN sums
+ * floats. Cases are those of that test, and larger ones, of which each thread gets a part. Threads may be
+ * more than this machine's cores: they are not pinned.
  *
  * A process opens one device only, with any number of cores, so each instruction set is tested in a child. */
 #include <unistd.h>
@@ -154,7 +154,8 @@ static void every_operator_on_several_cores(void **state)
     own_process_check(child_core_counts, row->name);
 }
 
-/* Without TEST_LONG: the strongest here, and of AVX2, whose int8 products are all our own, the larger cases. */
+/* Without TEST_LONG: the strongest here, and of AVX2, whose int8 products are all our own, the larger
+ * cases. */
 static int is_left_out(const tandem_device *row)
 {
     const tandem_device *strongest = NULL;
@@ -165,8 +166,8 @@ static int is_left_out(const tandem_device *row)
     return !test_is_long() && row != strongest && strcmp(row->name, "cpu:avx2") != 0;
 }
 
-/* Threads that are more than the cores would wait for each other without letting each other run. OpenMP's library
- * reads this when it is loaded, so the program begins again. */
+/* Threads that are more than the cores would wait for each other without letting each other run. OpenMP's
+ * library reads this when it is loaded, so the program begins again. */
 static void wait_asleep(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY")) return;

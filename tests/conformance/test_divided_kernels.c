@@ -169,7 +169,7 @@ KERNEL(batchnorm_add_backward_bf16, const tandem_batchnorm norm = norm_of_inputs
        const tandem_batchnorm_gradients out = norm_gradients(to, 1, 1);
        k->batchnorm_add_backward_bf16(&norm, &out, in->half_b, in->half_a, in->half_a))
 
-/* --- Products: of many rows, and of few rows and many columns, of a sum that is cut -------------------------- */
+/* --- Products: many rows, few rows and many columns, a sum that is cut ---------------------------------- */
 
 /* Workspaces are as large as the kernel says: what it writes beyond them is seen. */
 static void *guarded_workspace(results *to, size_t bytes)
@@ -225,7 +225,7 @@ static void run_gemm_s8_workspace(const tandem_isa_kernels *k, results *to)
     (void)to;
 }
 
-/* --- Convolutions, where there is AVX-512 ------------------------------------------------------------------- */
+/* --- Convolutions, where there is AVX-512 --------------------------------------------------------------- */
 
 /* More images than threads, and fewer; more tiles than channels, and fewer. */
 static void run_winograd(const tandem_isa_kernels *k, results *to)

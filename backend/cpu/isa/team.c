@@ -1,13 +1,13 @@
-/* team.c: the kernels of an instruction set, each divided among the threads of a rank (team.h). Compiled once per
- * instruction set, as the kernels are (kernels/cpu/isa/isa.h).
+/* team.c: the kernels of an instruction set, each divided among the threads of a rank (team.h). Compiled once
+ * per instruction set, as the kernels are (kernels/cpu/isa/isa.h).
  *
- * A kernel is divided where its results are independent: into ranges of elements, rows, columns or channels.
- * No sum is divided but a largest magnitude, which is the same in any order. So the bits are those of one
- * thread, for any number of threads. A kernel that needs a workspace gets one for each of its parts. */
+ * A kernel is divided where its results are independent: into ranges of elements, rows, columns or
+ * channels. No sum is divided but a largest magnitude, which is the same in any order. So the bits are
+ * those of one thread, for any number of threads. A kernel that needs a workspace gets one for each of its
+ * parts. */
 #include <math.h>
 #include <stdatomic.h>
 
-#include "backend/cpu/isa/team.h"
 #include "backend/cpu/team.h"
 #include "kernels/cpu/isa/gemm_s8.h"
 
@@ -148,7 +148,7 @@ typedef struct amax_call {
     float of_part[MAX_PART];
 } amax_call;
 
-static int64_t parts_of(int64_t units)
+static int64_t team_parts(int64_t units)
 {
     const int64_t size = cpu_team_size() < MAX_PART ? cpu_team_size() : MAX_PART;
     return units < size ? units : size;
@@ -163,7 +163,7 @@ static int64_t part_begin(int64_t n, int64_t grain, int64_t part, int64_t n_part
 static float largest_of_parts(amax_call *c, size_t n, cpu_part *part)
 {
     c->n = (int64_t)n;
-    c->n_part = parts_of(c->n / GRAIN + (c->n % GRAIN > 0));
+    c->n_part = team_parts(c->n / GRAIN + (c->n % GRAIN > 0));
     if (c->n_part == 0) return 0;
     cpu_for(c->n_part, 1, part, c);
     float amax = 0;
@@ -447,7 +447,7 @@ static gemm_division divide_gemm(int64_t m, int64_t n, int64_t k)
                   column_units = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
     const int by_columns = row_units < cpu_team_size() && column_units > row_units;
     const int64_t units = by_columns ? column_units : row_units, grain = by_columns ? TILE_COLUMNS : A_SLOTS;
-    int64_t n_part = parts_of(units);
+    int64_t n_part = team_parts(units);
     if (n_part < 1 || m * n * k < (int64_t)GRAIN * 16) n_part = 1;
     const int64_t most = (units + n_part - 1) / n_part * grain;
     const size_t bytes = by_columns ? ISA(gemm_s8_workspace)(m, most < n ? most : n, k)
@@ -514,7 +514,7 @@ static int by_images(const tandem_winograd *w)
 
 static int64_t winograd_parts(const tandem_winograd *w)
 {
-    return by_images(w) ? parts_of(w->n) : parts_of(w->to / CHANNELS);
+    return by_images(w) ? team_parts(w->n) : team_parts(w->to / CHANNELS);
 }
 
 static tandem_winograd winograd_part(const tandem_winograd *whole, int64_t part, int64_t n_part)
@@ -583,19 +583,23 @@ static void part_of_weight_gradient(void *context, int64_t begin, int64_t end)
 static void team_weight_gradient(const tandem_weight_gradient *g)
 {
     team_call call = {.of = g,
-                      .period = (size_t)parts_of(g->to / CHANNELS),
+                      .period = (size_t)team_parts(g->to / CHANNELS),
                       .n = round_to_line(ISA(weight_gradient_workspace)(g))};
     cpu_for((int64_t)call.period, 1, part_of_weight_gradient, &call);
 }
 
 static size_t team_weight_gradient_workspace(const tandem_weight_gradient *g)
 {
-    return (size_t)parts_of(g->to / CHANNELS) * round_to_line(ISA(weight_gradient_workspace)(g));
+    return (size_t)team_parts(g->to / CHANNELS) * round_to_line(ISA(weight_gradient_workspace)(g));
 }
 
 #endif
 
 /* --- The table ------------------------------------------------------------------------------------------ */
+
+/* Of a copy of the table of this instruction set; the other functions stay. Workspaces then have the size for
+ * cpu_team_size() threads, which must be the same when the kernel runs. */
+void ISA(divide_kernels)(tandem_isa_kernels *table);
 
 void ISA(divide_kernels)(tandem_isa_kernels *table)
 {

@@ -123,9 +123,9 @@ const int cpu_conv2d_argument[][3] = {
     [TANDEM_TASK_DGRAD] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
 };
 
-/* On SSE4.1 because plain weights are as fast. On AVX2 because oneDNN's blocked weight gradient of a strided
- * 1x1 window writes outside its scratchpad with fewer channels than a vector's eight; with several threads it does so
- * on AVX-512, too, with fewer than sixteen (2.6.3; found by the conformance tests). */
+/* On SSE4.1 because plain weights are as fast. On AVX2 because oneDNN's blocked weight gradient of a
+ * strided 1x1 window writes outside its scratchpad with fewer channels than a vector's eight; with several
+ * threads it does so on AVX-512, too, with fewer than sixteen (2.6.3; found by the conformance tests). */
 static int uses_plain_weights(const tandem_kernel *kernel)
 {
     const char *const isa = kernel->device->isa->isa;

@@ -110,8 +110,8 @@ static tandem_status cpu_cross_entropy_dgrad(const tandem_kernel *kernel, const 
 
 /* --- On several ----------------------------------------------------------------------------------------- */
 
-/* The workspace: of each row its label, which depends on the row before, and its loss. One thread adds the losses, in
- * the order of the rows. */
+/* The workspace: of each row its label, which depends on the row before, and its loss. One thread adds the
+ * losses, in the order of the rows. */
 typedef struct cross_entropy_row {
     double loss;
     int32_t label;
