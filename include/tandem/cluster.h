@@ -67,8 +67,8 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
 /* By name; also cuda:0, cuda:1, … of any machine, torch:NAME, and a card as tables, nvidia-smi and people
- * write it, such as "V100-PCIe-32GB" (profiles/devices/spellings.def). *device has the row's own name. A CPU's
- * name may have a number of cores, `cpu:avx2:8`, and then *device has it, too, unless it is 1.
+ * write it, such as "V100-PCIe-32GB" (profiles/devices/spellings.def). *device has the row's own name. A
+ * CPU's name may have a number of cores, `cpu:avx2:8`, and then *device has it, too, unless it is 1.
  * TANDEM_UNKNOWN_NAME suggests the nearest one, or says which numbers of cores are allowed. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
 /* A device as typed on a command line: a name, or `strongest` or `weakest`: the last and the first row of
