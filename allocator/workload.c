@@ -14,7 +14,9 @@
 static void count_lacking(tandem_workload *workload, int c, tandem_precision asked)
 {
     const tandem_graph *graph = workload->graph[c];
-    const tandem_precision *has = workload->plan->assignment.precision[c];
+    const tandem_assignment *assignment = &workload->plan->assignment;
+    assert(assignment->precision);
+    const tandem_precision *has = assignment->precision[c];
     int n = 0, n_lacking = 0;
     tandem_precision instead = asked;
     for (int i = 0; i < graph->n_op; i++) {
@@ -92,7 +94,9 @@ static tandem_status open_plan_workload(tandem_workload *workload, const tandem_
                                 second);
     int over_network = 0;
     tandem_status status = tandem_workload_transport(&over_network, error);
-    if (status == TANDEM_OK) status = tandem_plan_read(&workload->plan, &read, request->plan, error);
+    if (status == TANDEM_OK)
+        status = (request->emulate ? tandem_plan_read_emulated : tandem_plan_read)(&workload->plan, &read,
+                                                                                   request->plan, error);
     tandem_graph_close(read);
     if (status == TANDEM_OK && request->emulate) status = emulate_devices(&workload->plan->cluster, error);
     if (status != TANDEM_OK) return status;

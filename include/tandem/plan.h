@@ -134,6 +134,10 @@ tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *gra
  * TANDEM_NO_MEMORY: outputs unchanged. */
 tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path,
                                tandem_error *error);
+/* The same of a plan that is emulated: its devices may lack the precisions of their operators, and have all
+ * of them in *plan. */
+tandem_status tandem_plan_read_emulated(tandem_plan **plan, tandem_graph **graph, const char *path,
+                                        tandem_error *error);
 /* The JSON text that tandem_plan_write writes. The caller frees it. NULL: out of memory. */
 char *tandem_plan_text(const tandem_plan *plan, const tandem_graph *graph);
 

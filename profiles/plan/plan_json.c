@@ -610,8 +610,9 @@ static tandem_status read_plan_of(tandem_plan **plan, tandem_plan *head, const t
     return status;
 }
 
-tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
-                                const char *source, tandem_error *error)
+/* is_emulated: devices may lack the precisions that operators have. */
+static tandem_status parse_plan(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
+                                const char *source, int is_emulated, tandem_error *error)
 {
     tandem_plan head = plan_head_of_nothing();
     tandem_json_location location = {.source = source, .error = error};
@@ -620,6 +621,8 @@ tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const 
     tandem_status status = tandem_json_parse(&root, bytes, n, source, error);
     if (status == TANDEM_OK) status = read_plan_head(&head, &location, root);
     if (status == TANDEM_OK) status = open_plan_graph(&opened, &head, &location);
+    for (int c = 0; status == TANDEM_OK && is_emulated && c < head.cluster.n_class; c++)
+        head.cluster.classes[c].device.precisions = (1u << TANDEM_N_PRECISION) - 1;
     if (status == TANDEM_OK) status = read_plan_of(plan, &head, opened, root, &location);
     if (status == TANDEM_OK)
         *graph = opened;
@@ -627,6 +630,12 @@ tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const 
         tandem_graph_close(opened);
     json_decref(root);
     return status;
+}
+
+tandem_status tandem_plan_parse(tandem_plan **plan, tandem_graph **graph, const char *bytes, size_t n,
+                                const char *source, tandem_error *error)
+{
+    return parse_plan(plan, graph, bytes, n, source, 0, error);
 }
 
 tandem_status tandem_plan_parse_of(tandem_plan **plan, const tandem_graph *graph, const char *bytes, size_t n,
@@ -642,14 +651,26 @@ tandem_status tandem_plan_parse_of(tandem_plan **plan, const tandem_graph *graph
     return status;
 }
 
-tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path,
-                               tandem_error *error)
+static tandem_status read_plan_file(tandem_plan **plan, tandem_graph **graph, const char *path,
+                                    int is_emulated, tandem_error *error)
 {
     enum { MAX_PLAN_BYTES = 64 << 20 };
     char *bytes = NULL;
     size_t n = 0;
     tandem_status status = tandem_file_read(&bytes, &n, path, MAX_PLAN_BYTES, error);
-    if (status == TANDEM_OK) status = tandem_plan_parse(plan, graph, bytes, n, path, error);
+    if (status == TANDEM_OK) status = parse_plan(plan, graph, bytes, n, path, is_emulated, error);
     free(bytes);
     return status;
+}
+
+tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const char *path,
+                               tandem_error *error)
+{
+    return read_plan_file(plan, graph, path, 0, error);
+}
+
+tandem_status tandem_plan_read_emulated(tandem_plan **plan, tandem_graph **graph, const char *path,
+                                        tandem_error *error)
+{
+    return read_plan_file(plan, graph, path, 1, error);
 }

@@ -151,7 +151,12 @@ run 0 sensitivity --model mlp:width=16 --device "$strongest" --batch 4 --data da
     measure 0 --plan described.json "${short[@]:0:8}" --repetitions 1 --json &&
     [ "$(field emulated_on out)" = "\"$strongest\"" ]
 report "so is the plan of a file, whose limits of memory do not count" $?
-
+run 0 allocate --model mlp:width=16 --batch 4 --cluster b200 --predict --policy uniform --uniform nvfp4 \
+    --sensitivity fisher -o blocks.json && grep -q '"fc1": "nvfp4"' blocks.json &&
+    measure 0 --plan blocks.json "${short[@]:0:8}" --emulate --repetitions 1 --json &&
+    [ "$(field emulated_on out)" = "\"$strongest\"" ] &&
+    measure 0 --plan described.json "${short[@]:0:8}" --emulate --repetitions 1 --json
+report "a plan with precisions that no CPU has is emulated where that is asked for" $?
 
 # --- Beside what is predicted ---
 TANDEM_DB=$work/predicted.db
