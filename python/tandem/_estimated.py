@@ -26,9 +26,13 @@ from tandem._structs import (
 AMP_DTYPES = (F32, BF16, F16)  # in the order of an estimate's cells
 
 
+class _Prediction(ctypes.Structure):
+    _fields_ = [("low", c_double), ("high", c_double)]
+
+
 @dataclass
 class Estimate:
-    """A sensitivity, with its 95 % interval where it is known."""
+    """A sensitivity, with its 95 % interval of sampling where it is known."""
 
     sensitivity: float
     low: Optional[float] = None
@@ -54,9 +58,20 @@ class Estimate:
         return " to ".join(known_to(x or 0.0, self.half) for x in (self.low, self.high))
 
     @property
+    def prediction(self) -> Tuple[float, float]:
+        """Where 95 % of trainings would lie: as trials scatter about predictions, beside the sampling."""
+        find = _library.load("tandem").tandem_prediction_interval
+        find.restype, find.argtypes = _Prediction, [c_double] * 3
+        found = find(self.sensitivity, self.low, self.high)
+        return found.low, found.high
+
+    @property
     def extra_samples(self) -> str:
-        """ "0.9 % more samples to the same loss (95 %: 0.6 to 1.3 %)". """
-        return f"{self} % more samples to the same loss (95 %: {self.range} %)"
+        """ "0.9 % more samples to the same loss (95 %: 0.04 to 20 %)". """
+        if self.low is None or self.high is None:
+            return f"{self} % more samples to the same loss"
+        low, high = (f"{float(f'{end:.1g}'):g}" for end in self.prediction)
+        return f"{self} % more samples to the same loss (95 %: {low} to {high} %)"
 
 
 def known_to(value: float, half: float) -> str:

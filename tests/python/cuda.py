@@ -36,7 +36,7 @@ from tandem._kernels import Kernels, Rounds
 from tandem._structs import BF16, PRECISIONS
 from tandem._trace import Product
 
-AMP = 8  # TANDEM_AMP
+AMP = 10  # TANDEM_AMP
 
 # Of a product of numbers about 1: how far off it may be, relative to the largest.
 BOUND = {"tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 8e-2, "int8": 3e-2, "int8_full": 3e-2}

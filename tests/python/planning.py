@@ -1,6 +1,7 @@
 """profile, sensitivity, replay, allocate: from a module to a plan, and what is refused."""
 
 import json
+import math
 import os
 import sqlite3
 import statistics
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import tandem
+from tandem._estimated import Estimate
 
 
 class Net(torch.nn.Module):
@@ -373,6 +375,9 @@ class Zoo(Case):
         given = {"batch": 16, "predict": True, "method": "sampled", "store": self.store}
         plans = [tandem.allocate(model, "h100 net=10Gbit/s,5us", **given)]
         self.assertRegex(str(plans[0]), r"sensitivity \S+ % more samples to the same loss \(95 %: \S+ to \S+ %\); ")
+        found = Estimate(2.0, 0.5, 8.0)  # as unit/test_correction has it
+        self.assertAlmostEqual(math.log(found.prediction[1] / 2), 3.32202, places=4)
+        self.assertEqual(found.extra_samples, "2 % more samples to the same loss (95 %: 0.07 to 60 %)")
         limit = plans[0].sensitivity_bound / 2  # percent
         for words, goal in ((["--max-sensitivity", f"{limit!r}%"], {"max_sensitivity": limit / 100}),
                             (["--minimize", "training-time"], {"minimize": "training-time"}),
