@@ -548,8 +548,8 @@ static void find_batch_chain(batch_chain *chain, const asking *ask, const tandem
  * Restrictions, 1972): the asked one's value. */
 static double pooled_log_ns(const batch_chain *chain)
 {
-    double mean[2 * MAX_HALVES];
-    int first[2 * MAX_HALVES], size[2 * MAX_HALVES], n = 0;
+    double mean[2 * MAX_HALVES] = {0};
+    int first[2 * MAX_HALVES] = {0}, size[2 * MAX_HALVES] = {0}, n = 0;
     for (int i = 0; i < chain->n; i++) {
         mean[n] = chain->log_ns[i], first[n] = i, size[n++] = 1;
         for (; n > 1 && mean[n - 2] > mean[n - 1]; n--) {
@@ -558,8 +558,8 @@ static double pooled_log_ns(const batch_chain *chain)
             size[n - 2] = both;
         }
     }
-    while (first[n - 1] > chain->asked) n--;
-    return mean[n - 1];
+    while (n > 1 && first[n - 1] > chain->asked) n--;
+    return mean[n > 0 ? n - 1 : 0];
 }
 
 static double others_expect(tandem_by_others_time *out, const asking *ask, const tandem_work *work)
@@ -626,8 +626,8 @@ static int ask_theirs(tandem_by_others_time *theirs, asking *ask, tandem_by_othe
 
 void tandem_by_others_note_events(tandem_by_others *of, const tandem_work *work, int timed, double ns)
 {
-    asking ask;
-    tandem_by_others_time theirs;
+    asking ask = {.of = NULL};
+    tandem_by_others_time theirs = {.n_row = 0};
     if (!(timed & TANDEM_TIMED_BETWEEN_EVENTS) || !ask_theirs(&theirs, &ask, of, work, timed)) return;
     other_set *const set = &of->set[ask.set];
     const double fitted = tandem_events_ns(tandem_constants_fitted(), work),
@@ -645,8 +645,8 @@ tandem_status tandem_by_others_add_own(tandem_by_others *of, const tandem_work *
                                        tandem_error *error)
 {
     const double contradicts = log(3);
-    asking ask;
-    tandem_by_others_time theirs;
+    asking ask = {.of = NULL};
+    tandem_by_others_time theirs = {.n_row = 0};
     if (!ask_theirs(&theirs, &ask, of, work, timed)) return TANDEM_OK;
     const double residual = log(ns / theirs.timed_ns), share = fmax(0.02, 1 - theirs.events_ns / ns);
     if (!(fabs(residual) <= contradicts)) return TANDEM_OK;

@@ -112,7 +112,7 @@ double tandem_kriging_residual(double *unknown, const tandem_kriged *rows, int n
                                const tandem_kriging_rule *rule, const float at[TANDEM_N_SHAPE])
 {
     kriging_system s;
-    double residual = 0, to_rows[MOST];
+    double residual = 0, to_rows[MOST] = {0};
     assert(n >= 0 && n <= MOST);
     s.n = n;
     for (int i = 0; i < n; i++) {

@@ -28,7 +28,7 @@ flags_of() {
     printf '%s\n' -std=c11 -D_GNU_SOURCE -I. -Iinclude "-I$generated"
     if [ -d /usr/local/cuda/include ]; then printf '%s\n' -isystem/usr/local/cuda/include; fi
     case $1 in
-    kernels/cpu/isa/*) printf '%s\n' -DTANDEM_ISA=avx2 -mavx2 -mfma -mf16c ;;
+    kernels/cpu/isa/* | backend/cpu/isa/*) printf '%s\n' -DTANDEM_ISA=avx2 -mavx2 -mfma -mf16c ;;
     base/status.c | backend/cpu/kernel.c | cli/output.c) ;; # they define what the model is of
     backend/cpu/*) printf '%s\n' -DTANDEM_LINT_CPU -include scripts/lint_model.h ;;
     cli/* | research/* | tools/* | bench/program/*)

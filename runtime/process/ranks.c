@@ -105,7 +105,7 @@ static tandem_status make_core_lists(started_run *run, const tandem_cluster *clu
         run->most_core = n > run->most_core ? n : run->most_core;
         n_core += n;
     }
-    run->core = n_core <= INT_MAX ? calloc((size_t)n_core, sizeof *run->core) : NULL;
+    run->core = n_core > 0 && n_core <= INT_MAX ? calloc((size_t)n_core, sizeof *run->core) : NULL;
     if (!run->core) return tandem_no_memory(error, "for the cores of %d ranks", run->n_rank);
     run->n_core = (int)n_core;
     for (int k = 0; k < run->n_core; k++) run->core[k] = (taken_core){.cpu = -1, .lock = -1, .beside = -1};

@@ -166,7 +166,7 @@ for p in rows:
             ends = [p["prediction_low"], p["prediction_high"]]
             for end in 0, 1:  # one digit
                 assert abs(float(line[2 + end]) - ends[end]) <= ends[end] / 2, (p, text)
-            assert ends[0] < p["sensitivity_low"] <= p["sensitivity_high"] < ends[1], p
+            assert ends[0] <= p["sensitivity_low"] <= p["sensitivity_high"] < ends[1], p
             part = "sampling       %s%%: " % interval
         assert part in text, (part, text)
         found += 1

@@ -51,7 +51,7 @@ cards=(--model resnet20 --cluster "4*t4@2 + 2*v100@2 memory=8MiB net=10Gbit/s,5u
 } 2>err >json
 grep -oE '^ *"[a-z0-9_]+":' json | tr -d ' ":' | sort -u >named
 # of types, categories and choices there are names of their own
-grep -vxE 'schema|e4m3|e5m2|f16|f32|bf16|tf32|s8|unused' named | while read -r name; do
+grep -vxE 'schema|e4m3|e5m2|mxfp8|nvfp4|f16|f32|bf16|tf32|s8|unused' named | while read -r name; do
     grep -q "\`$name\`" "$members" || echo "$name"
 done >unnamed
 sed 's/^/# /' unnamed

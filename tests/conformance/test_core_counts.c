@@ -4,7 +4,8 @@
  * floats. Cases are those of that test, and larger ones, of which each thread gets a part. Threads may be
  * more than this machine's cores: they are not pinned.
  *
- * A process opens one device only, with any number of cores, so each instruction set is tested in a child. */
+ * A process opens one device only, with any number of cores, so each of two instruction sets is tested in a
+ * child. */
 #include <unistd.h>
 
 #include "backend/cpu/operator.h"
@@ -134,14 +135,15 @@ static int child_core_counts(const char *name)
         bench_check_case(&b, &large_cases[k], TANDEM_F32);
         if (bench_has_bf16(&b)) bench_check_case(&b, &large_cases[k], TANDEM_BF16);
     }
-    if (test_is_long() || bench_has_bf16(&b)) bench_check_every_case(&b);
+    if (test_is_long()) bench_check_every_case(&b);
     for (int c = 0; c < N_COUNT; c++) b.backend->close(teams.device[c]);
     b.backend->close(b.device);
     fprintf(stderr, "%s: of %d runs %d have the bits of three cores; of %d with sums of oneDNN's, %d\n", name,
             teams.n_compared, teams.n_equal, teams.n_float, teams.n_float_equal);
     if (b.complaints > MAX_COMPLAINTS) printf("… %d complaints in all\n", b.complaints);
-    if (teams.n_compared < 200) printf("only %d runs were compared\n", teams.n_compared);
-    return b.complaints > 0 || teams.n_compared < 200;
+    const int least = test_is_long() ? 1000 : 100;
+    if (teams.n_compared < least) printf("only %d runs were compared\n", teams.n_compared);
+    return b.complaints > 0 || teams.n_compared < least;
 }
 
 static void every_operator_on_several_cores(void **state)
@@ -154,8 +156,8 @@ static void every_operator_on_several_cores(void **state)
     own_process_check(child_core_counts, row->name);
 }
 
-/* Without TEST_LONG: the strongest here, and of AVX2, whose int8 products are all our own, the larger
- * cases. */
+/* All but the strongest here, and AVX2, whose int8 products are all our own: the divided kernels of each
+ * instruction set are compared in test_divided_kernels.c. */
 static int is_left_out(const tandem_device *row)
 {
     const tandem_device *strongest = NULL;
@@ -163,7 +165,7 @@ static int is_left_out(const tandem_device *row)
         const tandem_device *other = tandem_device_get(i);
         if (!tandem_device_is_described(other) && tandem_device_is_present(other->name)) strongest = other;
     }
-    return !test_is_long() && row != strongest && strcmp(row->name, "cpu:avx2") != 0;
+    return row != strongest && strcmp(row->name, "cpu:avx2") != 0;
 }
 
 /* Threads that are more than the cores would wait for each other without letting each other run. OpenMP's
@@ -181,6 +183,7 @@ int main(int argc, char **argv)
     wait_asleep(argv);
     struct CMUnitTest tests[32];
     size_t n = 0;
+    if (!test_is_long()) printf("# left out: all but eight large cases on several cores, on two devices\n");
     for (int i = 0; i < tandem_device_count() && n < N_OF(tests); i++) {
         const tandem_device *row = tandem_device_get(i);
         if (tandem_device_is_described(row) || is_left_out(row)) continue;

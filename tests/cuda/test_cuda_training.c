@@ -108,7 +108,7 @@ static void every_precision_trains(void **state)
 {
     experiment e = gpu_experiment(models[2]);
     record *wide = training_run(&e);
-    for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
+    for (int p = TANDEM_PRECISION_FP32 + 1; p <= TANDEM_PRECISION_INT8_FULL; p++) {
         e.precision = (tandem_precision)p;
         record *narrow = training_run(&e);
         check_whole(&e, narrow);

@@ -130,6 +130,8 @@ static inline tandem_status draw_sensitivity(costed_cluster *p, int c, uint64_t 
             [TANDEM_PRECISION_BF16] = size * between(0.01, 0.3, draw(seed, graph->op[i].name, 21)),
             [TANDEM_PRECISION_INT8] = size,
             [TANDEM_PRECISION_INT8_FULL] = size * between(1, 3, draw(seed, graph->op[i].name, 22)),
+            [TANDEM_PRECISION_MXFP8] = size * between(0.3, 2, draw(seed, graph->op[i].name, 26)),
+            [TANDEM_PRECISION_NVFP4] = size * between(2, 30, draw(seed, graph->op[i].name, 27)),
         };
         for (int q = 0; q < TANDEM_N_PRECISION; q++)
             if (precisions & 1u << q) p->sensitivity[c][i * TANDEM_N_PRECISION + q] = llround(of[q] * 1e12);

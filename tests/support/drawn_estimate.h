@@ -14,7 +14,8 @@ static inline void file_drawn_estimate(tandem_store *store, const tandem_graph *
     enum { N_REPLICATE = 3 };
     static const double coarse[TANDEM_N_PRECISION] = {
         [TANDEM_PRECISION_TF32] = 0.01, [TANDEM_PRECISION_FP16] = 0.01,   [TANDEM_PRECISION_BF16] = 0.1,
-        [TANDEM_PRECISION_INT8] = 0.3,  [TANDEM_PRECISION_INT8_FULL] = 1, [TANDEM_PRECISION_FP8] = 1.5};
+        [TANDEM_PRECISION_INT8] = 0.3,  [TANDEM_PRECISION_INT8_FULL] = 1, [TANDEM_PRECISION_FP8] = 1.5,
+        [TANDEM_PRECISION_MXFP8] = 0.8, [TANDEM_PRECISION_NVFP4] = 8};
     tandem_error error = {0};
     tandem_estimate estimate = {0};
     require_ok(tandem_estimate_open(&estimate, graph->n_op, 1, N_REPLICATE, &error), &error);

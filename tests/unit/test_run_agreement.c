@@ -20,6 +20,7 @@ static const struct {
     {OPTION_SET, "--set=width=64", "--model=mlp", "model"},
     {OPTION_CLUSTER, "--cluster=cpu:sse41 + cpu:sse41", NULL, "ranks"},
     {OPTION_DEVICE, "--device=cpu:sse41", NULL, "ranks"},
+    {OPTION_THREADS, "--threads=2", "--device=cpu:sse41", "ranks"},
     {OPTION_BATCH, "--batch=8", NULL, "ranks"},
     {OPTION_UNIFORM, "--uniform=int8", NULL, "precisions"},
     {OPTION_WIRE, "--wire=bf16", NULL, "gradients travel in"},

@@ -170,10 +170,10 @@ typedef struct tandem_work {
     tandem_work_class work_class;
     tandem_dtype type; /* that it multiplies in; decides its rate */
     tandem_pass pass;
-    double flops;         /* a multiply and an add count as two */
-    double bytes;         /* read and written, once per pass over an operand */
-    double element_bytes; /* of an operand's element */
     int is_product; /* of matrices: `count` products (m, k) × (k, n); a convolution is one of its windows */
+    double flops;   /* a multiply and an add count as two */
+    double bytes;   /* read and written, once per pass over an operand */
+    double element_bytes; /* of an operand's element */
     double count, m, n, k;
     double rows, columns; /* of softmax and layernorm */
     tandem_convolution convolution;
