@@ -480,7 +480,7 @@ static void what_does_not_fit_is_said_before_the_first_step(void **state)
     assert_int_equal(r->steps_done[0], 0);
     assert_non_null(strstr(r->error[0].text, "cuda:0"));
     assert_non_null(strstr(r->error[0].text, "weights"));
-    assert_non_null(strstr(r->error[0].text, "batch 3 would fit"));
+    assert_non_null(strstr(r->error[0].text, "batch 2 would fit"));
     training_forget(r);
     training_forget(whole);
 }
