@@ -32,7 +32,7 @@ enum {
     MAX_HALVES = 64, /* of sizes up to 2^53 */
     MAX_ADDED = 64,
     N_MANNER = 2 * TANDEM_N_PASS,
-    N_ANSWER = 1024,
+    N_ANSWER = 8192,
     MAX_TABLES = 1 << 12
 };
 
