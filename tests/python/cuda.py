@@ -219,7 +219,9 @@ class Modules(Case):
         code = (
             "import sys; sys.path.insert(0, sys.argv[1])\n"
             "import cuda, tandem, torch\n"
-            "import os; os.environ['TANDEM_LIBRARY'] = os.environ.get('ONLY', os.environ['TANDEM_LIBRARY'])\n"
+            "import os\n"
+            "own = os.environ['TANDEM_LIBRARY']\n"
+            "os.environ['TANDEM_LIBRARY'] = os.environ.get('LIBRARY_OF_TEST', own)\n"
             "with cuda.on_gpu():\n"
             "    module = tandem.apply(torch.nn.Sequential(torch.nn.Linear(4, 4)).to(cuda.DEVICE), 'bf16')\n"
             "    module(torch.randn(2, 4).to(cuda.DEVICE))\n"
@@ -233,7 +235,7 @@ class Modules(Case):
         os.mkdir(build)
         os.symlink(os.path.join(BUILD, "libtandem_kernels.so.0"), os.path.join(build, "libtandem_kernels.so.0"))
         os.symlink(os.path.join(BUILD, "libtandem.so.0"), os.path.join(build, "libtandem.so.0"))
-        self.assertRegex(self.fails(ONLY=build), "layer '0': libtandem_cuda_kernels.so.0 is not here: looked for")
+        self.assertRegex(self.fails(LIBRARY_OF_TEST=build), "layer '0': libtandem_cuda_kernels.so.0 is not here: looked for")
         if IS_REAL:
             return
         self.assertRegex(
