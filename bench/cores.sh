@@ -24,9 +24,9 @@ for _ in $(seq "$turns"); do
             done
         done
     done <<<"$cases"
-done >times
+done >rows
 
-sort -k1,1 -k3,3 -k4,4 -k5,5n times | awk '
+sort -k1,1 -k3,3 -k4,4 -k5,5n rows | awk '
     function median(key) { return value[key, int((n[key] + 1) / 2)] }
     { key = $1 " " $3 " " $4; value[key, ++n[key]] = $5; batch[$1] = $2 }
     !(($1, $3) in seen) { seen[$1, $3] = 1; model[++m] = $1; precision[m] = $3 }
