@@ -36,23 +36,16 @@ def interval(values):
 
 
 folder = pathlib.Path(sys.argv[1])
-above, base = {}, None
-for arm in ARMS:
-    losses = tail_losses(folder / f"{arm}.db")
-    of_base, of_arm = losses[0::2], losses[1::2]
-    if base is None:
-        base = of_base
-    if sorted(base) != sorted(of_base):
-        # branches of a pair run beside each other, so either may be stored first
-        of_base, of_arm = [], []
-        for a, b in zip(losses[0::2], losses[1::2]):
-            first = a if a in base else b
-            of_base.append(first)
-            of_arm.append(b if first == a else a)
-    if sorted(base) != sorted(of_base):
-        sys.exit(f"{arm}: its branches of fp32 are not those of {ARMS[0]}")
-    order = {loss: k for k, loss in enumerate(of_base)}
-    above[arm] = [of_arm[order[loss]] - loss for loss in base]
+of_arm = {arm: tail_losses(folder / f"{arm}.db") for arm in ARMS}
+# what all arms have is of fp32: branches of a pair run beside each other, and either may be stored first
+in_all = set.intersection(*(set(losses) for losses in of_arm.values()))
+base = sorted(in_all)
+above = {}
+for arm, losses in of_arm.items():
+    pairs = [(a, b) if a in in_all else (b, a) for a, b in zip(losses[0::2], losses[1::2])]
+    if sorted(of_base for of_base, _ in pairs) != base:
+        sys.exit(f"{arm}: its branches of fp32 are not those of the other arms")
+    above[arm] = [rounded - of_base for of_base, rounded in sorted(pairs)]
 
 print(f"fp32's loss {statistics.mean(base):.4f} nats\n")
 print("arm                 loss above fp32's, nats   95 %")
