@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/opening.h"
+#include "base/append.h"
 #include "base/list.h"
 #include "tandem/advanced/recipe.h"
 #include "tandem/advanced/step.h"
@@ -26,11 +27,11 @@ static void count_lacking(tandem_workload *workload, int c, tandem_precision ask
         n_lacking++;
         instead = has[i];
     }
-    if (n_lacking && !workload->lacking[0])
-        (void)snprintf(workload->lacking, sizeof workload->lacking,
-                       "%d of %d products of %.40s lack %s, and have %s", n_lacking, n,
-                       workload->cluster.classes[c].device.name, tandem_precision_get(asked)->name,
-                       tandem_precision_get(instead)->name);
+    if (n_lacking)
+        (void)tandem_append(
+            workload->lacking, sizeof workload->lacking, "%s%d of %d products of %.40s lack %s, and have %s",
+            *workload->lacking ? "; " : "", n_lacking, n, workload->cluster.classes[c].device.name,
+            tandem_precision_get(asked)->name, tandem_precision_get(instead)->name);
 }
 
 static tandem_status set_class_uniform(tandem_workload *workload, int c, const char *word, uint64_t seed,

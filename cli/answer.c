@@ -184,7 +184,9 @@ static void append_uncertainty(char *text, size_t size, const tandem_provenance 
         (void)tandem_append(text, size, ", of %s's kernels%s", tandem_kernel_set_name(times->kernels),
                             times->without_update ? " without the update" : "");
     if (times->n_contradicting)
-        (void)tandem_append(text, size, ", without %lld costs that contradict its datasheet by more than 3 x",
+        (void)tandem_append(text, size,
+                            ", without %lld costs that contradict its datasheet, or others' times, "
+                            "by more than 3 x",
                             (long long)times->n_contradicting);
 }
 
@@ -256,7 +258,8 @@ static void append_fit_source(char *line, size_t size, const tandem_provenance *
                             (long long)provenance->n_fitted, tandem_quantity_ratio(provenance->spread).text);
     if (provenance->n_contradicting)
         (void)tandem_append(line, size,
-                            ", without %lld of them that contradict the datasheet by more than 3 x",
+                            ", without %lld of them that contradict the datasheet, or others' times, "
+                            "by more than 3 x",
                             (long long)provenance->n_contradicting);
     if (provenance->kernels != TANDEM_KERNELS_TANDEM)
         (void)tandem_append(line, size, ", of %s's kernels%s", tandem_kernel_set_name(provenance->kernels),

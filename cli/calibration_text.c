@@ -38,7 +38,9 @@ const char *calibration_text(char *text, size_t size, const tandem_calibration *
     if (basis->n_launch == 0)
         (void)tandem_append(text, size, "; no tiny kernel's own time, so no launch follows");
     if (basis->n_contradicting)
-        (void)tandem_append(text, size, "; %lld contradict the datasheet by more than 3 x and are left out",
+        (void)tandem_append(text, size,
+                            "; %lld contradict the datasheet, or others' times, by more than 3 x and are "
+                            "left out",
                             (long long)basis->n_contradicting);
     return text;
 }

@@ -32,7 +32,7 @@ enum {
     MAX_HALVES = 64, /* of sizes up to 2^53 */
     MAX_ADDED = 64,
     N_MANNER = 2 * TANDEM_N_PASS,
-    N_ANSWER = 8192,
+    N_ANSWER = 2048,
     MAX_TABLES = 1 << 12
 };
 
@@ -96,6 +96,15 @@ typedef struct answer {
     tandem_own_answer own;
 } answer;
 
+/* What a task was said to take, in a state of its kernel: set + 1 (0 = free), timed, with_own, numbers of own
+ * rows and of events that they have shown. */
+enum { N_ASKING_STATE = 5 };
+typedef struct expected_time {
+    tandem_work work;
+    int state[N_ASKING_STATE];
+    tandem_by_others_time time;
+} expected_time;
+
 struct tandem_by_others {
     tandem_device device;
     tandem_reached_rates rates;
@@ -103,7 +112,9 @@ struct tandem_by_others {
     int n_table, room;
     other_set set[N_SET];
     int lacks_memory;
-    answer *known; /* [N_ANSWER], by a hash of the set and shape; NULL: none yet */
+    int64_t n_contradicting; /* own rows that were left out */
+    expected_time *expected; /* [N_ANSWER], by a hash of the task; NULL: none yet */
+    answer *known;           /* [N_ANSWER], by a hash of the set and shape; NULL: none yet */
 };
 
 /* --- The form ------------------------------------------------------------------------------------------- */
@@ -262,6 +273,7 @@ void tandem_by_others_close(tandem_by_others *of)
     }
     free(of->table);
     free(of->known);
+    free(of->expected);
     free(of);
 }
 
@@ -391,6 +403,21 @@ static int take_nearest(tandem_kriged nearest[TANDEM_MAX_KRIGED], const other_se
     return n;
 }
 
+typedef struct residual_range {
+    double low, high;
+} residual_range;
+
+/* With 0, which is what far rows leave. */
+static residual_range range_of_nearest(const tandem_kriged *nearest, int n)
+{
+    residual_range range = {0, 0};
+    for (int i = 0; i < n; i++) {
+        range.low = fmin(range.low, nearest[i].residual);
+        range.high = fmax(range.high, nearest[i].residual);
+    }
+    return range;
+}
+
 /* About the level. Weights of kriging may be below 0, so that beside a trend it goes beyond all rows.
  * *unknown: the variance that near rows leave, over that of residuals. */
 static double residual_of_nearest(double *unknown, const other_set *set, tandem_work_class class,
@@ -398,11 +425,10 @@ static double residual_of_nearest(double *unknown, const other_set *set, tandem_
 {
     tandem_kriged nearest[TANDEM_MAX_KRIGED];
     const int n = take_nearest(nearest, set, at, least);
-    double low = 0, high = 0;
-    for (int i = 0; i < n; i++) low = fmin(low, nearest[i].residual), high = fmax(high, nearest[i].residual);
+    const residual_range range = range_of_nearest(nearest, n);
     const double residual = tandem_kriging_residual(
         unknown, nearest, n, class == TANDEM_WORK_CONVOLUTION ? &convolution_rule : &other_rule, at);
-    return fmin(high, fmax(low, residual));
+    return fmin(range.high, fmax(range.low, residual));
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -507,15 +533,28 @@ static double factor_of_rows(double *unknown, const asking *ask, const tandem_wo
     return exp(ask->of->set[ask->set].level[ask->manner] + theirs.residual + own.residual);
 }
 
-/* Logarithms of times of the same task, each of double the batch of the one before. */
+/* Logarithms of times of the same task, each of double the batch of the one before: between which they lie,
+ * or both what they are. */
 typedef struct batch_chain {
-    double log_ns[2 * MAX_HALVES];
+    double low[2 * MAX_HALVES], high[2 * MAX_HALVES];
     int n, asked; /* which of them was asked for */
 } batch_chain;
 
-static double log_expected(const asking *ask, const tandem_work *work, const tandem_kernel_time *form)
+static void set_member(batch_chain *chain, int k, double log_ns) { chain->low[k] = chain->high[k] = log_ns; }
+
+/* Near rows bound a residual; finding it takes five times as long. */
+static void bound_member(double *low, double *high, const asking *ask, const tandem_work *work,
+                         const tandem_kernel_time *form)
 {
-    return log(fmax(form->least_ns, form->ns * factor_of_rows(NULL, ask, work)));
+    float at[TANDEM_N_SHAPE];
+    tandem_kriged nearest[TANDEM_MAX_KRIGED];
+    const other_set *const set = &ask->of->set[ask->set];
+    const double level = set->level[ask->manner];
+    locate_work(at, work, ask->timed);
+    const residual_range range = range_of_nearest(nearest, take_nearest(nearest, set, at, 0));
+    const double own_least = ask->with_own ? set->own.least : 0, own_most = ask->with_own ? set->own.most : 0;
+    *low = log(fmax(form->least_ns, form->ns * exp(level + range.low + own_least)));
+    *high = log(fmax(form->least_ns, form->ns * exp(level + range.high + own_most)));
 }
 
 /* Those that could take as long as the asked one though they are smaller, or as short though larger: within
@@ -525,33 +564,60 @@ static void find_batch_chain(batch_chain *chain, const asking *ask, const tandem
 {
     const other_set *const set = &ask->of->set[ask->set];
     const double apart = exp(set->most - set->least + (ask->with_own ? set->own.most - set->own.least : 0));
-    double down[MAX_HALVES];
+    double low[MAX_HALVES], high[MAX_HALVES];
     tandem_kernel_time form;
     int n_down = 0;
     tandem_work at = *work;
     while (n_down < MAX_HALVES - 1 && tandem_work_of_batch(&at, &at, 0.5)) {
         if (!(expected_ns(&form, ask->of, &at, ask->timed) > 0) || form.ns * apart < asked_ns) break;
-        down[n_down++] = log_expected(ask, &at, &form);
+        bound_member(&low[n_down], &high[n_down], ask, &at, &form);
+        n_down++;
     }
-    chain->n = 0;
-    for (int i = n_down - 1; i >= 0; i--) chain->log_ns[chain->n++] = down[i];
+    for (int i = 0; i < n_down; i++)
+        chain->low[i] = low[n_down - 1 - i], chain->high[i] = high[n_down - 1 - i];
     chain->asked = n_down;
-    chain->log_ns[chain->n++] = log_ns;
+    chain->n = n_down + 1;
+    set_member(chain, chain->asked, log_ns);
     at = *work;
     while (chain->n < 2 * MAX_HALVES && tandem_work_of_batch(&at, &at, 2)) {
         if (!(expected_ns(&form, ask->of, &at, ask->timed) > 0) || form.ns > asked_ns * apart) break;
-        chain->log_ns[chain->n++] = log_expected(ask, &at, &form);
+        bound_member(&chain->low[chain->n], &chain->high[chain->n], ask, &at, &form);
+        chain->n++;
+    }
+}
+
+/* Whether none before place k can be longer than one from k on: regression then treats both sides apart. */
+static int is_parted_at(const batch_chain *chain, int k)
+{
+    double most = -INFINITY, least = INFINITY;
+    for (int i = 0; i < k; i++) most = fmax(most, chain->high[i]);
+    for (int i = k; i < chain->n; i++) least = fmin(least, chain->low[i]);
+    return most <= least;
+}
+
+/* Finds the times of those from `begin` to `end` that were only bounded. */
+static void settle_members(batch_chain *chain, const asking *ask, const tandem_work *work, int begin, int end)
+{
+    for (int side = 0; side < 2; side++) {
+        tandem_work at = *work;
+        const int step = side ? 1 : -1;
+        for (int k = chain->asked + step; k >= begin && k < end; k += step) {
+            tandem_kernel_time form;
+            (void)tandem_work_of_batch(&at, &at, side ? 2 : 0.5);
+            (void)expected_ns(&form, ask->of, &at, ask->timed);
+            set_member(chain, k, log(fmax(form.least_ns, form.ns * factor_of_rows(NULL, ask, &at))));
+        }
     }
 }
 
 /* Isotonic regression by pooling adjacent violators (Barlow et al., Statistical Inference under Order
- * Restrictions, 1972): the asked one's value. */
-static double pooled_log_ns(const batch_chain *chain)
+ * Restrictions, 1972) of those from `begin` to `end`: the asked one's value. */
+static double pooled_log_ns(const batch_chain *chain, int begin, int end)
 {
     double mean[2 * MAX_HALVES] = {0};
     int first[2 * MAX_HALVES] = {0}, size[2 * MAX_HALVES] = {0}, n = 0;
-    for (int i = 0; i < chain->n; i++) {
-        mean[n] = chain->log_ns[i], first[n] = i, size[n++] = 1;
+    for (int i = begin; i < end; i++) {
+        mean[n] = chain->low[i], first[n] = i, size[n++] = 1;
         for (; n > 1 && mean[n - 2] > mean[n - 1]; n--) {
             const int both = size[n - 2] + size[n - 1];
             mean[n - 2] += (mean[n - 1] - mean[n - 2]) * size[n - 1] / both;
@@ -562,24 +628,67 @@ static double pooled_log_ns(const batch_chain *chain)
     return mean[n > 0 ? n - 1 : 0];
 }
 
-static double others_expect(tandem_by_others_time *out, const asking *ask, const tandem_work *work)
+/* Where larger batches take no less; log_ns: what rows say of the asked one. */
+static double log_in_order(const asking *ask, const tandem_work *work, double log_ns, double asked_ns)
 {
-    tandem_kernel_time time;
-    const other_set *const set = &ask->of->set[ask->set];
-    const double form = expected_ns(&time, ask->of, work, ask->timed);
-    if (!(form > 0)) return -1;
-    double own_unknown;
     batch_chain chain;
+    find_batch_chain(&chain, ask, work, log_ns, asked_ns);
+    int begin = chain.asked, end = chain.asked + 1;
+    while (begin > 0 && !is_parted_at(&chain, begin)) begin--;
+    while (end < chain.n && !is_parted_at(&chain, end)) end++;
+    settle_members(&chain, ask, work, begin, end);
+    return pooled_log_ns(&chain, begin, end);
+}
+
+static int find_expected(tandem_by_others_time *out, const asking *ask, const tandem_work *work)
+{
+    const other_set *const set = &ask->of->set[ask->set];
+    tandem_kernel_time time;
+    const double form = expected_ns(&time, ask->of, work, ask->timed);
+    if (!(form > 0)) return 0;
+    double own_unknown;
     const double factor = factor_of_rows(&own_unknown, ask, work),
                  log_ns = log(fmax(time.least_ns, time.ns * factor)),
                  theirs = set->own_events_ns > 0 ? set->own_events_ns : set->events_ns[ask->manner],
                  events = ask->timed & TANDEM_TIMED_BETWEEN_EVENTS ? theirs : 0;
-    find_batch_chain(&chain, ask, work, log_ns, time.ns);
-    const double pooled = pooled_log_ns(&chain), ns = fmax(time.least_ns, exp(pooled)),
+    const double pooled = log_in_order(ask, work, log_ns, time.ns), ns = fmax(time.least_ns, exp(pooled)),
                  timed_ns = fmax(time.least_ns, form * factor * exp(pooled - log_ns)) + events;
     tandem_kernel_time_scale(&time, ns);
-    if (out) *out = (tandem_by_others_time){time, timed_ns, events, own_unknown, set->n};
-    return ns;
+    *out = (tandem_by_others_time){time, timed_ns, events, own_unknown, set->n};
+    return 1;
+}
+
+/* By their bytes, of which none is padding. */
+static int is_same_work(const tandem_work *one, const tandem_work *other)
+{
+    const void *const a = one, *const b = other;
+    _Static_assert(sizeof *one ==
+                       sizeof one->kind + 4 * sizeof(int) + 9 * sizeof(double) + sizeof one->convolution,
+                   "a task has no padding");
+    return memcmp(a, b, sizeof *one) == 0;
+}
+
+/* A task that was asked for lately is not computed again; a replay asks twice for each, and for its spread.
+ * */
+static double others_expect(tandem_by_others_time *out, const asking *ask, const tandem_work *work)
+{
+    tandem_by_others *const of = ask->of;
+    const other_set *const set = &of->set[ask->set];
+    const int state[N_ASKING_STATE] = {ask->set + 1, ask->timed, ask->with_own, set->own.n, set->n_added};
+    if (!of->expected) of->expected = calloc(N_ANSWER, sizeof *of->expected);
+    expected_time *const kept =
+        of->expected ? &of->expected[tandem_hash_bytes(TANDEM_HASH_START, work, sizeof *work) % N_ANSWER]
+                     : NULL;
+    if (kept && memcmp(kept->state, state, sizeof state) == 0 && is_same_work(&kept->work, work)) {
+        *out = kept->time;
+        return out->time.ns;
+    }
+    if (!find_expected(out, ask, work)) return -1;
+    if (kept) {
+        *kept = (expected_time){.work = *work, .time = *out};
+        memcpy(kept->state, state, sizeof state);
+    }
+    return out->time.ns;
 }
 
 /* 0: there are no rows of the task's kernel. */
@@ -595,7 +704,8 @@ double tandem_by_others_ns(tandem_by_others_time *out, tandem_by_others *of, con
                            int timed)
 {
     asking ask;
-    return begin_asking(&ask, of, work, timed) ? others_expect(out, &ask, work) : -1;
+    tandem_by_others_time unread;
+    return begin_asking(&ask, of, work, timed) ? others_expect(out ? out : &unread, &ask, work) : -1;
 }
 
 int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int timed)
@@ -608,11 +718,13 @@ int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int
 
 void tandem_by_others_forget_own(tandem_by_others *of)
 {
+    of->n_contradicting = 0;
     for (int s = 0; s < N_SET; s++) {
         tandem_own_rows_clear(&of->set[s].own);
         of->set[s].n_added = 0, of->set[s].own_events_ns = 0;
     }
     if (of->known) memset(of->known, 0, N_ANSWER * sizeof *of->known);
+    if (of->expected) memset(of->expected, 0, N_ANSWER * sizeof *of->expected);
 }
 
 /* 0: there are no rows of the task's kernel. */
@@ -649,11 +761,16 @@ tandem_status tandem_by_others_add_own(tandem_by_others *of, const tandem_work *
     tandem_by_others_time theirs = {.n_row = 0};
     if (!ask_theirs(&theirs, &ask, of, work, timed)) return TANDEM_OK;
     const double residual = log(ns / theirs.timed_ns), share = fmax(0.02, 1 - theirs.events_ns / ns);
-    if (!(fabs(residual) <= contradicts)) return TANDEM_OK;
+    if (!(fabs(residual) <= contradicts)) {
+        of->n_contradicting++;
+        return TANDEM_OK;
+    }
     tandem_own_row row = {.residual = residual, .weight = share * share};
     locate_work(row.shape, work, timed);
     return tandem_own_rows_add(&of->set[ask.set].own, &row, error);
 }
+
+int64_t tandem_by_others_contradicting(const tandem_by_others *of) { return of->n_contradicting; }
 
 int64_t tandem_by_others_own(tandem_by_others *of, const tandem_work *work, int timed)
 {

@@ -57,13 +57,14 @@ int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int
  * near rows leave unknown does. Cost: 64 times tandem_by_others_ns, once. */
 double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, int timed);
 /* The user's own rows, whose residuals are taken about what the others' rows expect of such a timing; one off
- * by more than 3 times is left out. Before them, those between events show what the user's host adds, where
- * they are mostly that. TANDEM_NO_MEMORY. Cost: as tandem_by_others_ns. */
+ * by more than 3 times is left out, and counted. Before them, those between events show what the user's host
+ * adds, where they are mostly that. TANDEM_NO_MEMORY. Cost: as tandem_by_others_ns. */
 void tandem_by_others_note_events(tandem_by_others *of, const tandem_work *work, int timed, double ns);
 tandem_status tandem_by_others_add_own(tandem_by_others *of, const tandem_work *work, int timed, double ns,
                                        tandem_error *error);
 void tandem_by_others_forget_own(tandem_by_others *of);                                 /* all of them */
 int64_t tandem_by_others_own(tandem_by_others *of, const tandem_work *work, int timed); /* of its kernel */
+int64_t tandem_by_others_contradicting(const tandem_by_others *of);
 /* Rows of a tandem_others_kernel that was asked for; all that ship. */
 int64_t tandem_by_others_kernel_rows(const tandem_by_others *of, int kernel);
 int64_t tandem_by_others_count(const tandem_by_others *of);

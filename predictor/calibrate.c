@@ -308,6 +308,7 @@ static tandem_status add_rows_about_others(tandem_calibration *c, tandem_error *
         if (isnan(row->residual) || !row->is_telling) continue;
         status = tandem_by_others_add_own(c->others, &row->work, row->timed, row->ns, error);
     }
+    c->basis.n_contradicting += tandem_by_others_contradicting(c->others);
     return status;
 }
 

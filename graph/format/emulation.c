@@ -35,15 +35,16 @@ static tandem_status replace_one(tandem_emulation *emulation, tandem_dtype *repl
 {
     tandem_format format;
     const tandem_recipe recipe = tandem_recipe_find(name);
-    if (recipe == TANDEM_RECIPE_MXFP8_ALL)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "mxfp8_all takes the place of no other type: precision mxfp8 has it. Use "
-                                "--uniform mxfp8 --emulate, or a plan");
     if (recipe != TANDEM_RECIPE_NONE)
         format = tandem_recipe_get(recipe)->operand[TANDEM_RECIPE_FORWARD][0].format;
     else if (tandem_format_find(&format, name, NULL) != TANDEM_OK)
         return no_such_format(name, error);
     const tandem_dtype dtype = tandem_format_get(format)->dtype;
+    if (recipe != TANDEM_RECIPE_NONE && dtype != TANDEM_S8)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "recipe %s takes the place of no other type: a precision has it (tandem list "
+                                "precisions). Use e.g. --uniform mxfp8 --emulate, or a plan",
+                                name);
     emulation->format[dtype] = format;
     if (dtype == TANDEM_S8) emulation->recipe = recipe;
     *replaced = dtype;

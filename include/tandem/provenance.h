@@ -27,7 +27,8 @@ typedef struct tandem_provenance {
     int n_task[TANDEM_N_ORIGIN];
     int64_t ns[TANDEM_N_ORIGIN]; /* their times, contended where there is a co-runner */
     int64_t n_fitted; /* measured costs that the predictor is fitted to; 0 = it has the description alone */
-    int64_t n_contradicting; /* of these, by more than 3 times the datasheet; left out */
+    int64_t n_contradicting; /* of these, by more than 3 times the datasheet, or what others
+                                measured; left out */
     /* Of predicted times: how far the costs that they rest on lie from their fits (tandem_latency_ns), mean
      * over time. NaN where some rest on a description, or none is predicted. */
     double spread;

@@ -40,9 +40,9 @@ typedef struct tandem_workload {
     /* of the request, else of the plan's file, else a dynamic one where the plan needs one; 0 = none, < 0 =
      * dynamic */
     double loss_scale;
-    /* "19 of 20 products of b200 lack nvfp4, and have bf16": of `uniform`; "": none does. An embedding, which
-     * multiplies nothing, does not count */
-    char lacking[160];
+    /* "19 of 20 products of b200 lack nvfp4, and have bf16": of `uniform`, one text after the other of the
+     * classes; "": none does. An embedding, which multiplies nothing, does not count */
+    char lacking[320];
     int scale_is_by_need; /* 1: neither request nor plan's file ask for more than what the plan needs */
 } tandem_workload;
 

@@ -13,8 +13,8 @@ static const uint64_t seed = 20241;
 
 /* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as
  * the wider one. */
-static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni",
-                                       "cpu:avx512_bf16 + cpu:avx2_vnni", "cuda:0", "t4"};
+static const char *const clusters[] = {
+    "cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni", "cuda:0", "t4", "b200"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
 static void *array_plan_dag(size_t n, size_t size)

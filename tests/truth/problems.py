@@ -5,7 +5,8 @@ import random
 # A device that is measured runs on this machine's CPU; others are predicted from their descriptions.
 MEASURED = ["cpu:sse41", "cpu:avx", "cpu:avx2"]
 WITHOUT_F16 = ["p4", "gtx1080ti", "titan_xp"]
-WITH_F16 = ["p100", "p100_pcie", "t4", "v100", "v100_pcie", "a10", "a40", "a100", "a100_pcie", "l4", "l40s", "h100"]
+WITH_F16 = ["p100", "p100_pcie", "t4", "v100", "v100_pcie", "a10", "a40", "a100", "a100_pcie", "l4", "l40s", "h100",
+            "b200", "rtx5090"]
 
 # Models, with the number of operators whose precision is chosen. A name that ends in .onnx is made by models.py.
 PREDICTED_MODELS = {

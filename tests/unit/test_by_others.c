@@ -318,6 +318,20 @@ static void many_own_rows_are_a_common_factor(void **state)
     tandem_calibration_close(theirs);
 }
 
+/* By more than 3 times: it is left out, and counted. */
+static void a_row_far_from_theirs_is_counted(void **state)
+{
+    const tandem_device t4 = device_of("t4");
+    const tandem_work here = product("linear", "fp32", 1024, 1024, 1024);
+    tandem_calibration *const theirs = calibrated_by_others(&t4), *const own =
+                                                                      calibrated_by_own(&t4, &here, 1, 3.3);
+    assert_int_equal(tandem_calibration_basis_of(own)->n_contradicting, 1);
+    assert_int_equal(tandem_calibration_own_about_others(own, &here, 0), 0);
+    assert_true(fabs(ratio_of(own, theirs, &here) - 1) < 1e-9);
+    tandem_calibration_close(own);
+    tandem_calibration_close(theirs);
+}
+
 /* A row that is mostly launch. */
 static void a_row_that_says_nothing_corrects_nothing(void **state)
 {
@@ -539,6 +553,7 @@ int main(void)
                                        cmocka_unit_test(a_task_follows_rows_near_to_it),
                                        cmocka_unit_test(events_end_in_no_prediction),
                                        cmocka_unit_test(own_rows_correct_those_of_others),
+                                       cmocka_unit_test(a_row_far_from_theirs_is_counted),
                                        cmocka_unit_test(many_own_rows_are_a_common_factor),
                                        cmocka_unit_test(a_row_that_says_nothing_corrects_nothing),
                                        cmocka_unit_test(events_of_the_users_host_are_its_own),

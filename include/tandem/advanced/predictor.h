@@ -369,7 +369,8 @@ int64_t tandem_calibration_others_count(const tandem_calibration *calibration);
 double tandem_calibrated_timed_ns(const tandem_calibration *calibration, const tandem_work *work, int timed);
 /* What follows from which rows, after tandem_calibration_finish. */
 typedef struct tandem_calibration_basis {
-    int64_t n_row, n_contradicting;             /* contradicting: by more than 3 times, left out */
+    int64_t n_row, n_contradicting;             /* contradicting: the datasheet, or others, by more than
+                                                   3 times; left out */
     int64_t n_rate[TANDEM_N_COMPUTE_DTYPE + 1]; /* of each type; the last: of the bandwidth */
     int64_t n_launch, n_events;                 /* tiny kernels; tiny ones between events */
     int64_t n_near;                             /* that move shapes near them */
@@ -408,7 +409,8 @@ const tandem_calibration *tandem_latency_calibration(const tandem_latency *laten
 int64_t tandem_latency_fitted(const tandem_latency *latency);
 /* Rows of others of a tandem_others_kernel, where a prediction rests on them. */
 int64_t tandem_latency_kernel_rows(const tandem_latency *latency, int kernel);
-/* Of the measured costs, how many contradict the device's datasheet by more than 3 times and are left out. */
+/* Of the measured costs, how many contradict the device's datasheet, or what others measured, by more
+ * than 3 times and are left out. */
 int64_t tandem_latency_contradicting(const tandem_latency *latency);
 
 /* --- Kernels of another library (predictor/pytorch_kernels.c) ------------------------------------------- */
