@@ -35,7 +35,8 @@ USES_tools = $(FOLDERS)
 #   machine_check.h, sensitivity.h and run_steadiness.h are read for printing
 SHARED = graph/ir/build.h graph/zoo/zoo.h profiles/plan/plan_json.h profiles/store/store_overview.h \
          profiles/format/chakra.h profiles/format/chakra.pb-c.h profiles/format/chrome.h \
-         kernels/cpu/isa_kernels.h kernels/cpu/isa/isa.h kernels/cpu/isa/gemm_s8.h kernels/cuda/kernels.h \
+         kernels/cpu/isa_kernels.h kernels/cpu/isa/isa.h kernels/cpu/isa/gemm_s8.h kernels/cpu/isa/amx.h \
+         kernels/cuda/kernels.h \
          kernels/cuda/arguments.h \
          trace/reader/step_timeline.h report/page.h runtime/backend_library.h runtime/machine_check.h \
          runtime/process/process.h runtime/process/rank_place.h runtime/estimate/sensitivity.h \

@@ -22,7 +22,8 @@ $(B)/libtandem_runtime.so.0: libtandem.map $(PARTS_runtime) $(CORE) $(MODEL_FILE
 	@echo "  link  $@"
 	@$(CC) $(FOR_OTHERS) -o $@ $(filter %.o,$^) $(CORE_LIBS) -ldl
 
-$(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(B)/obj/base/printable.o $(KERNELS)
+$(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/cpu_tiles.o $(B)/obj/base/printable.o \
+                            $(B)/obj/base/status.o $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) $(FOR_OTHERS) -o $@ $(filter %.o,$^) -lm
 

@@ -29,6 +29,7 @@ static const struct {
     {"cpu:avx512", dnnl_cpu_isa_avx512_core},
     {"cpu:avx512_vnni", dnnl_cpu_isa_avx512_core_vnni},
     {"cpu:avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
+    {"cpu:avx512_amx", dnnl_cpu_isa_avx512_core_amx},
 };
 enum { N_DEVICE = sizeof onednn_isas / sizeof onednn_isas[0] };
 

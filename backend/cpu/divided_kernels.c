@@ -8,8 +8,7 @@ divide_kernels tandem_isa_divide_kernels_sse41, tandem_isa_divide_kernels_avx, t
     tandem_isa_divide_kernels_avx2_vnni, tandem_isa_divide_kernels_avx512,
     tandem_isa_divide_kernels_avx512_vnni;
 
-/* The tables of avx512_bf16 and avx512_amx are compiled for avx512_vnni. The int8 products of the latter
- * have a version of their own, which no device calls: it stays on one thread. */
+/* The tables of avx512_bf16 and avx512_amx are compiled for avx512_vnni. */
 static const struct {
     const char *isa;
     divide_kernels *divide;
@@ -29,8 +28,4 @@ void cpu_divide_kernels(tandem_isa_kernels *divided, const tandem_isa_kernels *t
     *divided = *table;
     for (size_t k = 0; k < sizeof divisions / sizeof *divisions; k++)
         if (strcmp(divisions[k].isa, table->isa) == 0) divisions[k].divide(divided);
-    if (strcmp(table->isa, "avx512_amx") == 0) {
-        divided->gemm_s8 = table->gemm_s8;
-        divided->gemm_s8_workspace = table->gemm_s8_workspace;
-    }
 }

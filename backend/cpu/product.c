@@ -63,6 +63,22 @@ static tandem_status open_onednn_matmul(cpu_product *product, const tandem_kerne
     return cpu_primitive_open(&product->primitive, kernel, description, scaled ? 4 : 3, argument, error);
 }
 
+/* --- tandem's own kernels ------------------------------------------------------------------------------- */
+
+/* s8 products where oneDNN's are not exact or are slower; and with tiles those of bf16 whose A is transposed,
+ * a weight's gradient, where oneDNN is slower (bench/README.md). */
+static int is_own_product(const tandem_isa_kernels *isa, const cpu_product_spec *s)
+{
+    if (s->from == TANDEM_S8) return !isa->uses_onednn_int8;
+    return s->from == TANDEM_BF16 && s->to == TANDEM_F32 && s->batch == 1 && s->transpose_a && isa->has_tiles;
+}
+
+static uint64_t own_workspace(const tandem_isa_kernels *isa, const cpu_product_spec *s)
+{
+    return s->from == TANDEM_S8 ? isa->gemm_s8_workspace(s->m, s->n, s->k)
+                                : isa->gemm_bf16_workspace(s->m, s->n, s->k);
+}
+
 /* Several products are divided among threads as wholes, each with a workspace of its own; one is divided
  * itself (backend/cpu/isa/team.c). */
 static int64_t gemm_parts(const cpu_device *device, int64_t batch)
@@ -73,8 +89,8 @@ static int64_t gemm_parts(const cpu_device *device, int64_t batch)
 
 static uint64_t gemm_workspace(const cpu_device *device, const cpu_product_spec *s)
 {
-    if (s->batch == 1) return device->isa->gemm_s8_workspace(s->m, s->n, s->k);
-    const uint64_t of_one = device->one_thread->gemm_s8_workspace(s->m, s->n, s->k);
+    if (s->batch == 1) return own_workspace(device->isa, s);
+    const uint64_t of_one = own_workspace(device->one_thread, s);
     return device->n_core == 1 ? of_one : (of_one + 63) / 64 * 64 * (uint64_t)gemm_parts(device, s->batch);
 }
 
@@ -88,7 +104,7 @@ tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, co
     if (spec->from == TANDEM_S8 && spec->k > max_exact_k)
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
     uint64_t end = 0;
-    if (spec->from == TANDEM_S8 && !isa->uses_onednn_int8) {
+    if (is_own_product(isa, spec)) {
         cpu_workspace_reserve(&end, gemm_workspace(kernel->device, spec));
     } else {
         product.is_narrowed = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;
@@ -113,31 +129,17 @@ void cpu_product_close(cpu_product *product)
 typedef struct gemm_batch {
     const tandem_isa_kernels *isa;
     const cpu_product_spec *spec;
-    tandem_product_s8 first;
+    const char *a, *b;
+    char *c;
+    float scale;
+    char *workspace;
     int64_t n_part;
     uint64_t of_part; /* bytes of workspace */
 } gemm_batch;
 
-static void run_gemm_parts(void *context, int64_t begin, int64_t end)
+static void multiply_s8(const gemm_batch *of, const void *a, const void *b, void *c, void *workspace)
 {
-    const gemm_batch *of = context;
     const cpu_product_spec *s = of->spec;
-    for (int64_t part = begin; part < end; part++) {
-        tandem_product_s8 gemm = of->first;
-        gemm.workspace = (char *)of->first.workspace + (uint64_t)part * of->of_part;
-        for (int64_t i = s->batch * part / of->n_part; i < s->batch * (part + 1) / of->n_part; i++) {
-            gemm.a = of->first.a + i * s->m * s->k;
-            gemm.b = of->first.b + i * s->k * s->n;
-            gemm.c = (char *)of->first.c + (uint64_t)(i * s->m * s->n) * tandem_dtype_bytes(s->to);
-            of->isa->gemm_s8(&gemm);
-        }
-    }
-}
-
-static void run_tandem_gemm(const cpu_product *product, const cpu_device *device, const int8_t *a,
-                            const int8_t *b, void *c, float scale, void *workspace)
-{
-    const cpu_product_spec *s = &product->spec;
     const tandem_product_s8 gemm = {.m = s->m,
                                     .n = s->n,
                                     .k = s->k,
@@ -147,16 +149,60 @@ static void run_tandem_gemm(const cpu_product *product, const cpu_device *device
                                     .b_column = s->transpose_b ? s->k : 1,
                                     .c_row = s->n,
                                     .c_type = s->to,
-                                    .scale = scale,
+                                    .scale = of->scale,
                                     .workspace = workspace,
                                     .accumulate = s->accumulate,
                                     .a = a,
                                     .b = b,
                                     .c = c};
+    of->isa->gemm_s8(&gemm);
+}
+
+static void multiply_bf16(const gemm_batch *of, const void *a, const void *b, void *c, void *workspace)
+{
+    const cpu_product_spec *s = of->spec;
+    const tandem_product_bf16 gemm = {.m = s->m,
+                                      .n = s->n,
+                                      .k = s->k,
+                                      .a_row = s->transpose_a ? 1 : s->k,
+                                      .a_column = s->transpose_a ? s->m : 1,
+                                      .b_row = s->transpose_b ? 1 : s->n,
+                                      .b_column = s->transpose_b ? s->k : 1,
+                                      .c_row = s->n,
+                                      .workspace = workspace,
+                                      .accumulate = s->accumulate,
+                                      .a = a,
+                                      .b = b,
+                                      .c = c};
+    of->isa->gemm_bf16(&gemm);
+}
+
+static void run_gemm_parts(void *context, int64_t begin, int64_t end)
+{
+    const gemm_batch *of = context;
+    const cpu_product_spec *s = of->spec;
+    const int64_t element = (int64_t)tandem_dtype_bytes(s->from), result = (int64_t)tandem_dtype_bytes(s->to);
+    for (int64_t part = begin; part < end; part++) {
+        void *const workspace = of->workspace + (uint64_t)part * of->of_part;
+        for (int64_t i = s->batch * part / of->n_part; i < s->batch * (part + 1) / of->n_part; i++)
+            (s->from == TANDEM_S8 ? multiply_s8 : multiply_bf16)(of, of->a + i * s->m * s->k * element,
+                                                                 of->b + i * s->k * s->n * element,
+                                                                 of->c + i * s->m * s->n * result, workspace);
+    }
+}
+
+static void run_own_product(const cpu_product *product, const cpu_device *device, const void *a,
+                            const void *b, void *c, float scale, void *workspace)
+{
+    const cpu_product_spec *s = &product->spec;
     const int64_t n_part = s->batch == 1 ? 1 : gemm_parts(device, s->batch);
     gemm_batch of = {.isa = s->batch == 1 ? device->isa : device->one_thread,
                      .spec = s,
-                     .first = gemm,
+                     .a = a,
+                     .b = b,
+                     .c = c,
+                     .scale = scale,
+                     .workspace = workspace,
                      .n_part = n_part,
                      .of_part = gemm_workspace(device, s) / (uint64_t)n_part};
     cpu_for(n_part, 1, run_gemm_parts, &of);
@@ -168,7 +214,7 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
     const cpu_product_spec *s = &product->spec;
     const tandem_isa_kernels *isa = kernel->device->isa;
     if (!product->primitive.primitive) {
-        run_tandem_gemm(product, kernel->device, a, b, c, scale, workspace);
+        run_own_product(product, kernel->device, a, b, c, scale, workspace);
         return TANDEM_OK;
     }
     void *const result = product->is_narrowed ? cpu_workspace_at(workspace, product->result_offset) : c;

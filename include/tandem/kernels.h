@@ -178,7 +178,7 @@ typedef struct tandem_product_bf16 {
     int accumulate;    /* 1: C += A·B + bias */
 } tandem_product_bf16;
 
-/* Bytes of the workspace, below 1 MiB. 0: the instruction set has no dot products of bf16, an argument is not
+/* Bytes of the workspace, below 2 MiB. 0: the instruction set has no dot products of bf16, an argument is not
  * allowed, or there is nothing to multiply. */
 size_t tandem_kernels_product_bf16_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k);
 /* One stride of a and one of b should be 1; otherwise packing is slow. TANDEM_NO_KERNEL: an instruction set

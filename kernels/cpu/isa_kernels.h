@@ -63,8 +63,9 @@ typedef struct tandem_weight_gradient {
     int64_t from, to; /* channels: multiples of 32 */
     int64_t kernel_h, kernel_w, stride, pad;
     int is_bf16; /* x and gradient; else f32 */
-    /* some of the result's channels, multiples of 32, and no others of y are written; end 0 = all */
-    int64_t to_begin, to_end;
+    /* some of the channels of the result, and with tiles of x, multiples of 32: no others of y are written;
+     * end 0 = all */
+    int64_t to_begin, to_end, from_begin, from_end;
     const void *x, *gradient;
     float *y, *workspace;
 } tandem_weight_gradient;
@@ -74,6 +75,8 @@ typedef struct tandem_isa_kernels {
     /* whether int8 products are oneDNN's: with VNNI these are exact, with AVX-512 as fast as our own, too
      * (bench/README.md) */
     int uses_onednn_int8;
+    int multiplies_bf16; /* whether this row may run gemm_bf16, and weight_gradient of bf16 */
+    int has_tiles;       /* of AMX: bf16 products are far faster than f32 ones */
 #define ISA_KERNEL(result, name, ...) result (*name)(__VA_ARGS__);
 #include "kernels/cpu/isa/kernels.def"
 } tandem_isa_kernels;

@@ -3,9 +3,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "base/cpu_tiles.h"
 #include "kernels/cpu/isa_kernels.h"
 
 enum { STRIP_ROWS = 64 }; /* rows that are transposed together: one cache line of the transposed matrix */
@@ -16,13 +15,6 @@ static const int64_t max_blocks = (int64_t)1 << 32, max_elements = (int64_t)1 <<
 static const char *const isa_names[] = {"sse41",  "avx",         "avx2",        "avx2_vnni",
                                         "avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"};
 enum { N_ISA_NAME = sizeof isa_names / sizeof *isa_names };
-
-/* Asks Linux for the tile registers, which a process has only on request; its later threads have them too. */
-static int may_use_tiles(void)
-{
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-}
 
 static int machine_runs_isa(const char *name)
 {
@@ -42,11 +34,7 @@ static int machine_runs_isa(const char *name)
     if (!__builtin_cpu_supports("avx512vnni")) return 0;
     if (strcmp(name, "avx512_vnni") == 0) return 1;
     if (strcmp(name, "avx512_bf16") == 0) return __builtin_cpu_supports("avx512bf16") != 0;
-    int has_tiles = 0;
-#ifndef __clang__ /* nor these */
-    has_tiles = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8");
-#endif
-    return has_tiles && may_use_tiles();
+    return tandem_cpu_tiles() == TANDEM_TILES_USABLE;
 }
 
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error)
@@ -477,18 +465,11 @@ tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem
 
 /* --- The bf16 product ----------------------------------------------------------------------------------- */
 
-/* The rows of AVX-512 hold it, but only the newest may run it. */
-static int has_bf16_product(const tandem_kernels *kernels)
-{
-    return kernels->gemm_bf16 &&
-           (strcmp(kernels->isa, "avx512_bf16") == 0 || strcmp(kernels->isa, "avx512_amx") == 0);
-}
-
 size_t tandem_kernels_product_bf16_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k)
 {
     if (!kernels || m < 0 || n < 0 || k < 0 || m > max_elements || n > max_elements || k > max_elements)
         return 0;
-    return has_bf16_product(kernels) ? kernels->gemm_bf16_workspace(m, n, k) : 0;
+    return kernels->multiplies_bf16 ? kernels->gemm_bf16_workspace(m, n, k) : 0;
 }
 
 static tandem_status check_bf16_product(tandem_product_bf16 *p, tandem_error *error)
@@ -510,7 +491,7 @@ tandem_status tandem_kernels_product_bf16(const tandem_kernels *kernels, const t
 {
     tandem_status status = check_not_null("product", kernels, product, error);
     if (status != TANDEM_OK) return status;
-    if (!has_bf16_product(kernels))
+    if (!kernels->multiplies_bf16)
         return tandem_error_set(error, TANDEM_NO_KERNEL,
                                 "product: '%s' has none of bf16; open avx512_bf16 or avx512_amx",
                                 kernels->isa);

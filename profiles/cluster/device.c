@@ -1,4 +1,5 @@
 /* device.c: the table of devices, and which of them this machine has. */
+#include "base/cpu_tiles.h"
 #include "base/device_cores.h"
 #include "base/nearest.h"
 #include "base/plain_text.h"
@@ -122,6 +123,7 @@ static bool cpu_has_feature(const char *feature)
     CHECK("avx512bf16")
 #undef CHECK
     if (strcmp(feature, "avxvnni") == 0) return has_avxvnni();
+    if (strcmp(feature, "amx") == 0) return tandem_cpu_tiles() == TANDEM_TILES_USABLE;
 #else
     (void)feature;
 #endif
@@ -137,6 +139,17 @@ static void append_to_list(char *text, size_t size, const char *word)
     text[used] = '\0';
 }
 
+/* A feature that is missing, and why the CPU's having it would not do. */
+static const char *text_of_missing(const char *feature)
+{
+    if (strcmp(feature, "amx") != 0) return feature;
+    switch (tandem_cpu_tiles()) {
+    case TANDEM_TILES_REFUSED: return "amx (Linux refuses this process its registers)";
+    case TANDEM_TILES_TRAP: return "amx (the CPU shows it, but its instructions trap)";
+    default: return feature;
+    }
+}
+
 /* Writes the features of a row that this machine lacks into missing[size]; returns how many. */
 static int list_missing_features(int index, char *missing, size_t size)
 {
@@ -147,7 +160,7 @@ static int list_missing_features(int index, char *missing, size_t size)
     char *rest = NULL;
     for (char *one = strtok_r(features, " ", &rest); one; one = strtok_r(NULL, " ", &rest))
         if (!cpu_has_feature(one)) {
-            append_to_list(missing, size, one);
+            append_to_list(missing, size, text_of_missing(one));
             n++;
         }
     return n;
@@ -361,7 +374,7 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
                                 "tandem.profile and tandem.apply in Python do (docs/pytorch.md)",
                                 name);
     if (is_gpu_name(name)) return TANDEM_OK; /* opening it shows whether it is there */
-    char missing[128], have[512] = "";
+    char missing[192], have[512] = "";
     if (list_missing_features(find_row_of_cores(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
         if (is_row_present(i)) append_to_list(have, sizeof have, devices[i].name);

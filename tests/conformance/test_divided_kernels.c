@@ -254,9 +254,8 @@ static void run_winograd(const tandem_isa_kernels *k, results *to)
         }
 }
 
-static void run_weight_gradient(const tandem_isa_kernels *k, results *to)
+static void run_weight_gradient_of(const tandem_isa_kernels *k, results *to, int is_bf16)
 {
-    if (!k->weight_gradient) return;
     for (int kernel = 1; kernel <= 3; kernel += 2) {
         tandem_weight_gradient g = {.n = 5,
                                     .height = 12,
@@ -269,14 +268,55 @@ static void run_weight_gradient(const tandem_isa_kernels *k, results *to)
                                     .kernel_w = kernel,
                                     .stride = 2,
                                     .pad = kernel / 2,
-                                    .x = in->a,
-                                    .gradient = in->b,
+                                    .is_bf16 = is_bf16,
+                                    .x = is_bf16 ? (const void *)in->half_a : in->a,
+                                    .gradient = is_bf16 ? (const void *)in->half_b : in->b,
                                     .y = kernel == 1 ? to->x : to->y};
         const size_t bytes = k->weight_gradient_workspace(&g);
         g.workspace = guarded_workspace(to, bytes);
         k->weight_gradient(&g);
         assert_guarded(to, bytes);
     }
+}
+
+static void run_weight_gradient(const tandem_isa_kernels *k, results *to)
+{
+    if (k->weight_gradient) run_weight_gradient_of(k, to, 0);
+}
+
+static void run_weight_gradient_bf16(const tandem_isa_kernels *k, results *to)
+{
+    if (k->weight_gradient && k->multiplies_bf16) run_weight_gradient_of(k, to, 1);
+}
+
+/* --- bf16 products, which devices with tiles call ------------------------------------------------------- */
+
+static void run_gemm_bf16(const tandem_isa_kernels *k, results *to)
+{
+    static const int64_t size[][3] = {{151, 37, 95}, {7, 333, 130}, {40, 40, 1100}, {1, 1, 3}, {64, 64, 0}};
+    int64_t at = 0;
+    if (!k->has_tiles) return;
+    for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
+        const int64_t m = size[s][0], n = size[s][1], depth = size[s][2];
+        const size_t bytes = k->gemm_bf16_workspace(m, n, depth);
+        const tandem_product_bf16 p = {.m = m,
+                                       .n = n,
+                                       .k = depth,
+                                       .a = in->half_a,
+                                       .a_row = s % 2 ? depth : 1,
+                                       .a_column = s % 2 ? 1 : m,
+                                       .b = in->half_b,
+                                       .b_row = n,
+                                       .b_column = 1,
+                                       .c = to->x + at,
+                                       .c_row = n,
+                                       .bias = s % 2 ? in->b : NULL,
+                                       .workspace = guarded_workspace(to, bytes)};
+        k->gemm_bf16(&p);
+        assert_guarded(to, bytes);
+        at += m * n;
+    }
+    assert_true(at <= N);
 }
 
 /* --- All of them ---------------------------------------------------------------------------------------- */
@@ -290,6 +330,8 @@ static const struct {
 #undef DIVIDED
     {"winograd", run_winograd},
     {"weight_gradient", run_weight_gradient},
+    {"weight_gradient of bf16", run_weight_gradient_bf16},
+    {"gemm_bf16", run_gemm_bf16},
 };
 
 static void assert_same(const char *isa, const char *kernel, int threads)

@@ -195,8 +195,11 @@ static void test_every_set_has_a_table(void **state)
         const tandem_isa_kernels *table = tandem_isa_kernels_find(names[i]);
         assert_non_null(table);
         assert_string_equal(table->isa, names[i]);
-        const int has_wide_vnni = strncmp(names[i], "avx512_", 7) == 0;
-        assert_int_equal(table->uses_onednn_int8, has_wide_vnni);
+        const int has_wide_vnni = strncmp(names[i], "avx512_", 7) == 0,
+                  has_tiles = strcmp(names[i], "avx512_amx") == 0;
+        assert_int_equal(table->uses_onednn_int8, has_wide_vnni && !has_tiles);
+        assert_int_equal(table->has_tiles, has_tiles);
+        assert_int_equal(table->multiplies_bf16, has_tiles || strcmp(names[i], "avx512_bf16") == 0);
         if (!runs_here(names[i])) print_message("SKIP: this machine cannot run %s\n", names[i]);
     }
     assert_null(tandem_isa_kernels_find("avx3"));

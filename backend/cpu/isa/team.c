@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "backend/cpu/team.h"
+#include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/gemm_s8.h"
 
 enum {
@@ -433,7 +434,15 @@ static int team_adamw(float *w, float *m, float *v, const float *g, size_t n, fl
     return !atomic_load_explicit(&call.has_nonfinite, memory_order_relaxed);
 }
 
-/* --- int8 products: rows or columns of C, each part with a workspace of its own ------------------------- */
+/* --- Products: rows or columns of C, each part with a workspace of its own ------------------------------ */
+
+/* A kernel, and how many rows and columns of C it computes together. */
+typedef struct gemm_kernel {
+    void (*s8)(const tandem_product_s8 *product);
+    void (*bf16)(const tandem_product_bf16 *product); /* one of the two */
+    size_t (*workspace)(int64_t m, int64_t n, int64_t k);
+    int64_t rows, columns;
+} gemm_kernel;
 
 typedef struct gemm_division {
     int by_columns;
@@ -441,64 +450,136 @@ typedef struct gemm_division {
     size_t of_part; /* bytes of workspace */
 } gemm_division;
 
-static gemm_division divide_gemm(int64_t m, int64_t n, int64_t k)
+static gemm_division divide_gemm(const gemm_kernel *kernel, int64_t m, int64_t n, int64_t k)
 {
-    const int64_t row_units = (m + A_SLOTS - 1) / A_SLOTS,
-                  column_units = (n + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    const int64_t row_units = (m + kernel->rows - 1) / kernel->rows,
+                  column_units = (n + kernel->columns - 1) / kernel->columns;
     const int by_columns = row_units < cpu_team_size() && column_units > row_units;
-    const int64_t units = by_columns ? column_units : row_units, grain = by_columns ? TILE_COLUMNS : A_SLOTS;
+    const int64_t units = by_columns ? column_units : row_units,
+                  grain = by_columns ? kernel->columns : kernel->rows;
     int64_t n_part = team_parts(units);
     if (n_part < 1 || m * n * k < (int64_t)GRAIN * 16) n_part = 1;
     const int64_t most = (units + n_part - 1) / n_part * grain;
-    const size_t bytes = by_columns ? ISA(gemm_s8_workspace)(m, most < n ? most : n, k)
-                                    : ISA(gemm_s8_workspace)(most < m ? most : m, n, k);
+    const size_t bytes = by_columns ? kernel->workspace(m, most < n ? most : n, k)
+                                    : kernel->workspace(most < m ? most : m, n, k);
     return (gemm_division){by_columns, grain, n_part, (bytes + 63) / 64 * 64};
 }
 
+static size_t divided_workspace(const gemm_kernel *kernel, int64_t m, int64_t n, int64_t k)
+{
+    const gemm_division by = divide_gemm(kernel, m, n, k);
+    return (size_t)by.n_part * by.of_part;
+}
+
 typedef struct gemm_call {
-    const tandem_product_s8 *product;
+    const gemm_kernel *kernel;
+    const void *product;
     gemm_division by;
 } gemm_call;
 
-static void gemm_one_part(const gemm_call *c, int64_t part)
+/* The rows or columns of a part, of m or n. */
+typedef struct gemm_range {
+    int64_t begin, count;
+} gemm_range;
+
+static gemm_range range_of_part(const gemm_division *by, int64_t m, int64_t n, int64_t part)
 {
-    tandem_product_s8 p = *c->product;
-    const int64_t whole = c->by.by_columns ? p.n : p.m,
-                  begin = part_begin(whole, c->by.grain, part, c->by.n_part),
-                  count = part_begin(whole, c->by.grain, part + 1, c->by.n_part) - begin;
-    const int64_t bytes = p.c_type == TANDEM_BF16 ? 2 : 4;
-    p.workspace = (char *)p.workspace + (size_t)part * c->by.of_part;
-    if (c->by.by_columns) {
-        p.n = count;
-        p.b += begin * p.b_column;
-        p.c = (char *)p.c + begin * bytes;
-        if (p.column_scale) p.column_scale += begin;
-        if (p.bias) p.bias += begin;
-    } else {
-        p.m = count;
-        p.a += begin * p.a_row;
-        p.c = (char *)p.c + begin * p.c_row * bytes;
-        if (p.row_scale) p.row_scale += begin;
+    const int64_t whole = by->by_columns ? n : m, begin = part_begin(whole, by->grain, part, by->n_part);
+    return (gemm_range){begin, part_begin(whole, by->grain, part + 1, by->n_part) - begin};
+}
+
+static void part_of_gemm_s8(void *context, int64_t first, int64_t end)
+{
+    const gemm_call *c = context;
+    for (int64_t part = first; part < end; part++) {
+        tandem_product_s8 p = *(const tandem_product_s8 *)c->product;
+        const gemm_range range = range_of_part(&c->by, p.m, p.n, part);
+        const int64_t bytes = p.c_type == TANDEM_BF16 ? 2 : 4;
+        p.workspace = (char *)p.workspace + (size_t)part * c->by.of_part;
+        if (c->by.by_columns) {
+            p.n = range.count;
+            p.b += range.begin * p.b_column;
+            p.c = (char *)p.c + range.begin * bytes;
+            if (p.column_scale) p.column_scale += range.begin;
+            if (p.bias) p.bias += range.begin;
+        } else {
+            p.m = range.count;
+            p.a += range.begin * p.a_row;
+            p.c = (char *)p.c + range.begin * p.c_row * bytes;
+            if (p.row_scale) p.row_scale += range.begin;
+        }
+        c->kernel->s8(&p);
     }
-    ISA(gemm_s8)(&p);
 }
 
-static void part_of_gemm_s8(void *context, int64_t begin, int64_t end)
+static void divide_s8(const gemm_kernel *kernel, const tandem_product_s8 *product)
 {
-    for (int64_t k = begin; k < end; k++) gemm_one_part(context, k);
-}
-
-static void team_gemm_s8(const tandem_product_s8 *product)
-{
-    gemm_call call = {product, divide_gemm(product->m, product->n, product->k)};
+    gemm_call call = {kernel, product, divide_gemm(kernel, product->m, product->n, product->k)};
     cpu_for(call.by.n_part, 1, part_of_gemm_s8, &call);
 }
 
+static const gemm_kernel of_s8 = {
+    .s8 = ISA(gemm_s8), .workspace = ISA(gemm_s8_workspace), .rows = A_SLOTS, .columns = TILE_COLUMNS};
+
+static void team_gemm_s8(const tandem_product_s8 *product) { divide_s8(&of_s8, product); }
+
 static size_t team_gemm_s8_workspace(int64_t m, int64_t n, int64_t k)
 {
-    const gemm_division by = divide_gemm(m, n, k);
-    return (size_t)by.n_part * by.of_part;
+    return divided_workspace(&of_s8, m, n, k);
 }
+
+#if defined __AVX512VNNI__
+
+static void part_of_gemm_bf16(void *context, int64_t first, int64_t end)
+{
+    const gemm_call *c = context;
+    for (int64_t part = first; part < end; part++) {
+        tandem_product_bf16 p = *(const tandem_product_bf16 *)c->product;
+        const gemm_range range = range_of_part(&c->by, p.m, p.n, part);
+        p.workspace = (char *)p.workspace + (size_t)part * c->by.of_part;
+        if (c->by.by_columns) {
+            p.n = range.count;
+            p.b += range.begin * p.b_column;
+            p.c += range.begin;
+            if (p.bias) p.bias += range.begin;
+        } else {
+            p.m = range.count;
+            p.a += range.begin * p.a_row;
+            p.c += range.begin * p.c_row;
+        }
+        c->kernel->bf16(&p);
+    }
+}
+
+static const gemm_kernel tiles_of_s8 = {.s8 = ISA(gemm_s8_amx),
+                                        .workspace = ISA(gemm_s8_amx_workspace),
+                                        .rows = TILE_COLUMNS,
+                                        .columns = TILE_COLUMNS},
+                         tiles_of_bf16 = {.bf16 = ISA(gemm_bf16_amx),
+                                          .workspace = ISA(gemm_bf16_amx_workspace),
+                                          .rows = TILE_COLUMNS,
+                                          .columns = TILE_COLUMNS};
+
+static void team_gemm_s8_amx(const tandem_product_s8 *product) { divide_s8(&tiles_of_s8, product); }
+
+static size_t team_gemm_s8_amx_workspace(int64_t m, int64_t n, int64_t k)
+{
+    return divided_workspace(&tiles_of_s8, m, n, k);
+}
+
+static void team_gemm_bf16_amx(const tandem_product_bf16 *product)
+{
+    gemm_call call = {&tiles_of_bf16, product,
+                      divide_gemm(&tiles_of_bf16, product->m, product->n, product->k)};
+    cpu_for(call.by.n_part, 1, part_of_gemm_bf16, &call);
+}
+
+static size_t team_gemm_bf16_amx_workspace(int64_t m, int64_t n, int64_t k)
+{
+    return divided_workspace(&tiles_of_bf16, m, n, k);
+}
+
+#endif
 
 /* --- Convolutions: images, or channels of the result ---------------------------------------------------- */
 
@@ -568,30 +649,77 @@ static size_t team_winograd_workspace(const tandem_winograd *w)
     return (size_t)winograd_parts(w) * most_of_winograd(w);
 }
 
+/* A kernel, its workspace, and whether it can be divided by the channels of x, too. */
+typedef struct wgrad_kernel {
+    void (*run)(const tandem_weight_gradient *g);
+    size_t (*workspace)(const tandem_weight_gradient *g);
+    int divides_x;
+} wgrad_kernel;
+
+typedef struct wgrad_team {
+    const wgrad_kernel *kernel;
+    const tandem_weight_gradient *whole;
+    int by_x;
+    int64_t n_part;
+    size_t of_part; /* bytes of workspace */
+} wgrad_team;
+
+/* By the channels of x where each part gets some: x is what costs most to pack. */
+static wgrad_team divide_wgrad(const wgrad_kernel *kernel, const tandem_weight_gradient *g)
+{
+    const int by_x = kernel->divides_x && g->from / CHANNELS >= cpu_team_size();
+    return (wgrad_team){kernel, g, by_x, team_parts((by_x ? g->from : g->to) / CHANNELS),
+                        round_to_line(kernel->workspace(g))};
+}
+
 static void part_of_weight_gradient(void *context, int64_t begin, int64_t end)
 {
-    const team_call *c = context;
+    const wgrad_team *team = context;
     for (int64_t k = begin; k < end; k++) {
-        tandem_weight_gradient part = *(const tandem_weight_gradient *)c->of;
-        part.to_begin = part_begin(part.to, CHANNELS, k, (int64_t)c->period);
-        part.to_end = part_begin(part.to, CHANNELS, k + 1, (int64_t)c->period);
-        part.workspace = (float *)(void *)((char *)part.workspace + (size_t)k * c->n);
-        ISA(weight_gradient)(&part);
+        tandem_weight_gradient part = *team->whole;
+        const int64_t whole = team->by_x ? part.from : part.to;
+        const int64_t first = part_begin(whole, CHANNELS, k, team->n_part),
+                      last = part_begin(whole, CHANNELS, k + 1, team->n_part);
+        *(team->by_x ? &part.from_begin : &part.to_begin) = first;
+        *(team->by_x ? &part.from_end : &part.to_end) = last;
+        part.workspace = (float *)(void *)((char *)part.workspace + (size_t)k * team->of_part);
+        team->kernel->run(&part);
     }
 }
 
-static void team_weight_gradient(const tandem_weight_gradient *g)
+static void run_wgrad_team(const wgrad_kernel *kernel, const tandem_weight_gradient *g)
 {
-    team_call call = {.of = g,
-                      .period = (size_t)team_parts(g->to / CHANNELS),
-                      .n = round_to_line(ISA(weight_gradient_workspace)(g))};
-    cpu_for((int64_t)call.period, 1, part_of_weight_gradient, &call);
+    wgrad_team team = divide_wgrad(kernel, g);
+    cpu_for(team.n_part, 1, part_of_weight_gradient, &team);
 }
+
+static size_t wgrad_team_workspace(const wgrad_kernel *kernel, const tandem_weight_gradient *g)
+{
+    const wgrad_team team = divide_wgrad(kernel, g);
+    return (size_t)team.n_part * team.of_part;
+}
+
+static const wgrad_kernel of_vectors = {ISA(weight_gradient), ISA(weight_gradient_workspace), 0};
+
+static void team_weight_gradient(const tandem_weight_gradient *g) { run_wgrad_team(&of_vectors, g); }
 
 static size_t team_weight_gradient_workspace(const tandem_weight_gradient *g)
 {
-    return (size_t)team_parts(g->to / CHANNELS) * round_to_line(ISA(weight_gradient_workspace)(g));
+    return wgrad_team_workspace(&of_vectors, g);
 }
+
+#if defined __AVX512VNNI__
+
+static const wgrad_kernel of_tiles = {ISA(weight_gradient_amx), ISA(weight_gradient_amx_workspace), 1};
+
+static void team_weight_gradient_amx(const tandem_weight_gradient *g) { run_wgrad_team(&of_tiles, g); }
+
+static size_t team_weight_gradient_amx_workspace(const tandem_weight_gradient *g)
+{
+    return wgrad_team_workspace(&of_tiles, g);
+}
+
+#endif
 
 #endif
 
@@ -611,5 +739,14 @@ void ISA(divide_kernels)(tandem_isa_kernels *table)
     table->winograd_workspace = team_winograd_workspace;
     table->weight_gradient = team_weight_gradient;
     table->weight_gradient_workspace = team_weight_gradient_workspace;
+#endif
+#if defined __AVX512VNNI__
+    if (!table->has_tiles) return;
+    table->gemm_s8 = team_gemm_s8_amx;
+    table->gemm_s8_workspace = team_gemm_s8_amx_workspace;
+    table->gemm_bf16 = team_gemm_bf16_amx;
+    table->gemm_bf16_workspace = team_gemm_bf16_amx_workspace;
+    table->weight_gradient = team_weight_gradient_amx;
+    table->weight_gradient_workspace = team_weight_gradient_amx_workspace;
 #endif
 }

@@ -230,7 +230,8 @@ static int uses_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
-    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 && op->kernel_h == 3 &&
+    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 &&
+           !(kernel->task.from == TANDEM_BF16 && kernel->device->isa->has_tiles) && op->kernel_h == 3 &&
            op->kernel_w == 3 && op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 &&
            tandem_shape_last(in) % CHANNELS == 0 && tandem_shape_last(&op->shape) % CHANNELS == 0 &&
            in->dim[0] * ((in->dim[1] + 3) / 4) * ((in->dim[2] + 3) / 4) >= WINOGRAD_TILES;
@@ -416,7 +417,7 @@ static int uses_weight_gradient(const tandem_kernel *kernel)
     const tandem_isa_kernels *isa = kernel->device->isa;
     const tandem_dtype from = kernel->task.from;
     return kernel->task.kind == TANDEM_TASK_WGRAD && kernel->task.to == TANDEM_F32 && isa->weight_gradient &&
-           (from == TANDEM_F32 || (from == TANDEM_BF16 && strcmp(isa->isa, "avx512_bf16") == 0)) &&
+           (from == TANDEM_F32 || (from == TANDEM_BF16 && isa->multiplies_bf16)) &&
            tandem_shape_last(cpu_input_shape(kernel, 0)) % CHANNELS == 0 &&
            tandem_shape_last(&kernel->op->shape) % CHANNELS == 0;
 }

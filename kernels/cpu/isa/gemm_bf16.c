@@ -54,17 +54,6 @@ static inline __mmask16 first_lanes(int64_t count)
     return (__mmask16)(count >= LANES ? 0xFFFF : (1u << count) - 1);
 }
 
-/* The words of two vectors in turns: first their lower halves', then their upper ones'. */
-static inline __m512i words_in_turns(int from)
-{
-    uint16_t word[2 * LANES];
-    for (int i = 0; i < LANES; i++) {
-        word[PAIR * i] = (uint16_t)(from + i);
-        word[PAIR * i + 1] = (uint16_t)(2 * LANES + from + i);
-    }
-    return _mm512_loadu_si512(word);
-}
-
 /* Terms that lie `stride` apart, of rows that lie side by side: pairs of two loads. 32 rows at a time, which
  * is a cache line: 16 go to `to`, the others to `beyond`. */
 static void pack_side_by_side(uint32_t *to, uint32_t *beyond, int64_t step, const uint16_t *from,

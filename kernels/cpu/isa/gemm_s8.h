@@ -135,9 +135,3 @@ void ISA(gemm_s8_multiply)(const gemm_s8_block *block);
 /* Rows i … of C, columns j …, from a tile that is cut off by C's edge, or is more than scaled floats. */
 void ISA(gemm_s8_store_rows)(const tandem_product_s8 *product, int64_t i, int64_t j,
                              const int32_t (*compute_tile)[TILE_COLUMNS], int64_t rows, int64_t columns);
-
-#if defined __AVX512VNNI__
-/* gemm_s8 of the table avx512_amx, and its workspace. */
-void ISA(gemm_s8_amx)(const tandem_product_s8 *product);
-size_t ISA(gemm_s8_amx_workspace)(int64_t m, int64_t n, int64_t k);
-#endif

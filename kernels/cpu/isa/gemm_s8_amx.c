@@ -5,6 +5,7 @@
  * registers over the whole depth. Operands are packed first, filled up with zeros:
  *
  *     int8_t a[step][32 rows][64 terms]        int8_t b[step][16 quads][32 columns][4 terms] */
+#include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/gemm_s8.h"
 
 #if defined __AVX512VNNI__
@@ -126,17 +127,10 @@ static void store_panel(const tandem_product_s8 *p, int64_t i, int64_t j, const 
 
 AMX void ISA(gemm_s8_amx)(const tandem_product_s8 *p)
 {
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[SIDE];
-        uint8_t rows[SIDE];
-    } tiles = {.palette = 1,
-               .row_bytes = {DEPTH, DEPTH, DEPTH, DEPTH, DEPTH, DEPTH, DEPTH, DEPTH},
-               .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE}};
     const amx_blocking by = plan_tiles(p->n, p->k);
     int8_t *const a = p->workspace, *const b = a + by.b;
     _Alignas(64) int32_t sums[PANEL][PANEL];
-    _tile_loadconfig(&tiles);
+    _tile_loadconfig(&whole_tiles);
     for (int64_t first = 0; first < p->n; first += by.columns) {
         const int64_t end = smaller_count(p->n, first + by.columns), panel_bytes = by.steps * PANEL_STEP;
         pack_columns(b, p, first, end, by.steps);
