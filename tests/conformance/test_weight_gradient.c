@@ -1,7 +1,7 @@
 /* folder: backend */
-/* weight_gradient (kernels.def) against a plain sum over places: of so small whole numbers any order of the sum
- * gives the same bits. Random shapes, for every instruction set that this machine runs, in f32 and bf16; it
- * writes only the channels that it is asked for, and stays within its workspace. */
+/* weight_gradient (kernels.def) against a plain sum over places: of so small whole numbers any order of the
+ * sum gives the same bits. Random shapes, for every instruction set that this machine runs, in f32 and bf16.
+ * It writes only the channels that it is asked for, and stays within its workspace. */
 #include <stdlib.h>
 #include <string.h>
 

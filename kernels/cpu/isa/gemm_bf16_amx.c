@@ -1,10 +1,10 @@
 /* gemm_bf16_amx.c: the bf16 product in the tile registers of AMX, for the table avx512_amx.
  *
- * A tile holds 16 rows of A with 32 terms, or 16 columns of B with 32 terms in pairs, and one instruction adds
- * the product of two of them to 16 × 16 sums in f32. Two tiles of each operand make four of sums, which stay
- * in registers over the depth of a block. Operands are packed first, filled up with zeros:
+ * A tile holds 16 rows of A with 32 terms, or 16 columns of B with 32 terms in pairs, and one instruction
+ * adds the product of two of them to 16 × 16 sums in f32. Two tiles of each operand make four of sums, which
+ * stay in registers over the depth of a block. Operands are packed first, filled up with zeros:
  *
- *     uint16_t a[step][2 tiles][16 rows][32 terms]     uint16_t b[step][2 tiles][16 pairs][16 columns][2 terms]
+ *     uint16_t a[step][2 tiles][16 rows][32 terms], b[step][2 tiles][16 pairs][16 columns][2 terms]
  *
  * Where the depth is cut into blocks, C carries the sums. Tiles take denormals for zero. */
 #include "kernels/cpu/isa/amx.h"
