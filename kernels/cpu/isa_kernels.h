@@ -21,14 +21,19 @@ typedef struct tandem_dropout {
  * column. With has_relu, max(y, 0). With a residual, max(y + residual, 0). */
 typedef struct tandem_batchnorm {
     size_t rows, channels;
-    size_t row; /* elements from a row to the next, where these are some of its channels; 0 = channels */
     int has_relu;
     float epsilon;
     const float *scale, *shift; /* (channels) */
     /* (channels), over all rows: written by the forward pass, read by the backward pass */
     float *mean, *variance;
-    float *workspace; /* (7, channels) */
+    float *workspace; /* batchnorm_workspace bytes */
 } tandem_batchnorm;
+
+/* What a batchnorm's backward pass reads: (rows, channels), in bf16 or f32. */
+typedef struct tandem_norm_operands {
+    const void *g, *x, *y; /* y: the result, where a residual was added; else NULL */
+    int is_bf16;
+} tandem_norm_operands;
 
 /* The results of a batchnorm's backward pass. Without a residual, x has the type of the gradient that is
  * read. */
@@ -63,7 +68,7 @@ typedef struct tandem_weight_gradient {
     int64_t from, to; /* channels: multiples of 32 */
     int64_t kernel_h, kernel_w, stride, pad;
     int is_bf16; /* x and gradient; else f32 */
-    /* some of the channels of the result, and with tiles of x, multiples of 32: no others of y are written;
+    /* some of the channels of the result, and of x in tiles of bf16, multiples of 32: y has no others written;
      * end 0 = all */
     int64_t to_begin, to_end, from_begin, from_end;
     const void *x, *gradient;

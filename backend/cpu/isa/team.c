@@ -287,98 +287,104 @@ TEAM_OF_COLUMN_SUM(column_sum_bf16, sum_columns_bf16, uint16_t)
 TEAM_OF_BIAS_GELU_BACKWARD(bias_gelu_backward_f32, bias_gelu_backward_columns_f32, float)
 TEAM_OF_BIAS_GELU_BACKWARD(bias_gelu_backward_bf16, bias_gelu_backward_columns_bf16, uint16_t)
 
-/* --- Batch normalisation: channels ---------------------------------------------------------------------- */
+/* --- Batch normalisation: chunks of rows ---------------------------------------------------------------- */
 
 typedef struct norm_call {
     const tandem_batchnorm *norm;
+    const tandem_norm_operands *in;        /* of a backward pass */
     const tandem_batchnorm_gradients *out; /* of a backward pass */
     void *y;                               /* of a forward pass */
-    const void *g, *x, *residual;          /* residual: backward, the result */
+    const void *x, *residual;              /* of a forward pass */
+    int is_bf16;
+    float *parts;
 } norm_call;
 
-/* Workspaces of channels lie one after another: 7 numbers a channel. */
-static tandem_batchnorm norm_of_channels(const tandem_batchnorm *norm, int64_t begin, int64_t end)
+/* After what one thread needs. */
+static float *parts_of(const tandem_batchnorm *norm)
 {
-    tandem_batchnorm part = *norm;
-    part.row = norm->channels;
-    part.channels = length_of(begin, end);
-    part.scale = norm->scale + begin;
-    if (norm->shift) part.shift = norm->shift + begin;
-    part.mean = norm->mean + begin;
-    part.variance = norm->variance + begin;
-    part.workspace = norm->workspace + 7 * begin;
-    return part;
+    return norm->workspace + ISA(batchnorm_workspace)(norm->rows, norm->channels) / sizeof(float);
 }
 
-static void *float_at(void *x, int64_t element, int is_bf16)
+static size_t team_batchnorm_workspace(size_t rows, size_t channels)
 {
-    return (char *)x + element * (is_bf16 ? 2 : 4);
+    return ISA(batchnorm_workspace)(rows, channels) +
+           ISA(norm_chunks)(rows, channels) * 2 * channels * sizeof(float);
 }
 
-/* x_is_bf16 is of a gradient of the type that is read, `narrow`, where there is no residual. */
-static tandem_batchnorm_gradients gradients_of_channels(const tandem_batchnorm_gradients *out, int64_t begin,
-                                                        int narrow)
+static void for_chunks(norm_call *call, cpu_part *part)
 {
-    tandem_batchnorm_gradients part = *out;
-    part.x = float_at(out->x, begin, out->residual ? out->x_is_bf16 : narrow);
-    if (out->residual) part.residual = float_at(out->residual, begin, out->residual_is_bf16);
-    part.scale = out->scale + begin;
-    part.shift = out->shift + begin;
-    return part;
+    cpu_for((int64_t)ISA(norm_chunks)(call->norm->rows, call->norm->channels), 1, part, call);
 }
 
-static void for_channels(norm_call *call, cpu_part *part)
+static void sum_part(void *context, int64_t begin, int64_t end)
 {
-    cpu_for((int64_t)call->norm->channels, column_grain((int64_t)call->norm->rows), part, call);
+    const norm_call *c = context;
+    float *const parts = c->parts + (size_t)begin * 2 * c->norm->channels;
+    ISA(norm_sums)(c->norm, c->x, c->is_bf16, parts, (size_t)begin, (size_t)end);
 }
 
-#define TEAM_OF_NORM(name, add_name, backward, add_backward, type, narrow)                                   \
-    static void part_of_##name(void *context, int64_t begin, int64_t end)                                    \
+static void write_part(void *context, int64_t begin, int64_t end)
+{
+    const norm_call *c = context;
+    ISA(norm_write)(c->norm, c->y, c->x, c->residual, c->is_bf16, (size_t)begin, (size_t)end);
+}
+
+static void team_norm(const tandem_batchnorm *norm, void *y, const void *x, const void *residual, int is_bf16)
+{
+    norm_call call = {
+        .norm = norm, .y = y, .x = x, .residual = residual, .is_bf16 = is_bf16, .parts = parts_of(norm)};
+    for_chunks(&call, sum_part);
+    ISA(norm_merge)(norm, is_bf16, call.parts);
+    for_chunks(&call, write_part);
+}
+
+static void sum_gradient_part(void *context, int64_t begin, int64_t end)
+{
+    const norm_call *c = context;
+    float *const parts = c->parts + (size_t)begin * 2 * c->norm->channels;
+    ISA(norm_gradient_sums)(c->norm, c->in, c->out, parts, (size_t)begin, (size_t)end);
+}
+
+static void write_gradient_part(void *context, int64_t begin, int64_t end)
+{
+    const norm_call *c = context;
+    ISA(norm_gradient_write)(c->norm, c->in, c->out, (size_t)begin, (size_t)end);
+}
+
+static void team_norm_backward(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                               const tandem_norm_operands *in)
+{
+    norm_call call = {.norm = norm, .in = in, .out = out, .parts = parts_of(norm)};
+    ISA(norm_gradient_begin)(norm, in);
+    for_chunks(&call, sum_gradient_part);
+    ISA(norm_gradient_merge)(norm, in, out, call.parts);
+    for_chunks(&call, write_gradient_part);
+}
+
+#define TEAM_OF_NORM(type, suffix, bf16)                                                                     \
+    static void team_batchnorm_##suffix(const tandem_batchnorm *norm, type *y, const type *x)                \
     {                                                                                                        \
-        const norm_call *c = context;                                                                        \
-        const tandem_batchnorm norm = norm_of_channels(c->norm, begin, end);                                 \
-        type *const y = (type *)c->y + begin;                                                                \
-        const type *const x = (const type *)c->x + begin, *const residual = c->residual;                     \
-        if (residual)                                                                                        \
-            ISA(add_name)(&norm, y, x, residual + begin);                                                    \
-        else                                                                                                 \
-            ISA(name)(&norm, y, x);                                                                          \
+        team_norm(norm, y, x, NULL, bf16);                                                                   \
     }                                                                                                        \
-    static void part_of_##backward(void *context, int64_t begin, int64_t end)                                \
+    static void team_batchnorm_add_##suffix(const tandem_batchnorm *norm, type *y, const type *x,            \
+                                            const type *residual)                                            \
     {                                                                                                        \
-        const norm_call *c = context;                                                                        \
-        const tandem_batchnorm norm = norm_of_channels(c->norm, begin, end);                                 \
-        const tandem_batchnorm_gradients out = gradients_of_channels(c->out, begin, narrow);                 \
-        const type *const g = (const type *)c->g + begin, *const x = (const type *)c->x + begin,             \
-                          *const y = c->residual;                                                            \
-        if (y)                                                                                               \
-            ISA(add_backward)(&norm, &out, g, x, y + begin);                                                 \
-        else                                                                                                 \
-            ISA(backward)(&norm, &out, g, x);                                                                \
+        team_norm(norm, y, x, residual, bf16);                                                               \
     }                                                                                                        \
-    static void team_##name(const tandem_batchnorm *norm, type *y, const type *x)                            \
+    static void team_batchnorm_backward_##suffix(                                                            \
+        const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const type *g, const type *x)   \
     {                                                                                                        \
-        for_channels(&(norm_call){.norm = norm, .y = y, .x = x}, part_of_##name);                            \
+        team_norm_backward(norm, out, &(tandem_norm_operands){.g = g, .x = x, .is_bf16 = bf16});             \
     }                                                                                                        \
-    static void team_##add_name(const tandem_batchnorm *norm, type *y, const type *x, const type *residual)  \
+    static void team_batchnorm_add_backward_##suffix(const tandem_batchnorm *norm,                           \
+                                                     const tandem_batchnorm_gradients *out, const type *g,   \
+                                                     const type *x, const type *y)                           \
     {                                                                                                        \
-        for_channels(&(norm_call){.norm = norm, .y = y, .x = x, .residual = residual}, part_of_##name);      \
-    }                                                                                                        \
-    static void team_##backward(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,         \
-                                const type *g, const type *x)                                                \
-    {                                                                                                        \
-        for_channels(&(norm_call){.norm = norm, .out = out, .g = g, .x = x}, part_of_##backward);            \
-    }                                                                                                        \
-    static void team_##add_backward(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,     \
-                                    const type *g, const type *x, const type *y)                             \
-    {                                                                                                        \
-        for_channels(&(norm_call){.norm = norm, .out = out, .g = g, .x = x, .residual = y},                  \
-                     part_of_##backward);                                                                    \
+        team_norm_backward(norm, out, &(tandem_norm_operands){.g = g, .x = x, .y = y, .is_bf16 = bf16});     \
     }
 
-TEAM_OF_NORM(batchnorm_f32, batchnorm_add_f32, batchnorm_backward_f32, batchnorm_add_backward_f32, float, 0)
-TEAM_OF_NORM(batchnorm_bf16, batchnorm_add_bf16, batchnorm_backward_bf16, batchnorm_add_backward_bf16,
-             uint16_t, 1)
+TEAM_OF_NORM(float, f32, 0)
+TEAM_OF_NORM(uint16_t, bf16, 1)
 
 /* --- Updates -------------------------------------------------------------------------------------------- */
 
@@ -649,7 +655,7 @@ static size_t team_winograd_workspace(const tandem_winograd *w)
     return (size_t)winograd_parts(w) * most_of_winograd(w);
 }
 
-/* A kernel, its workspace, and whether it can be divided by the channels of x, too. */
+/* A kernel, its workspace, and whether in bf16 it can be divided by the channels of x, too. */
 typedef struct wgrad_kernel {
     void (*run)(const tandem_weight_gradient *g);
     size_t (*workspace)(const tandem_weight_gradient *g);
@@ -667,7 +673,7 @@ typedef struct wgrad_team {
 /* By the channels of x where each part gets some: x is what costs most to pack. */
 static wgrad_team divide_wgrad(const wgrad_kernel *kernel, const tandem_weight_gradient *g)
 {
-    const int by_x = kernel->divides_x && g->from / CHANNELS >= cpu_team_size();
+    const int by_x = kernel->divides_x && g->is_bf16 && g->from / CHANNELS >= cpu_team_size();
     return (wgrad_team){kernel, g, by_x, team_parts((by_x ? g->from : g->to) / CHANNELS),
                         round_to_line(kernel->workspace(g))};
 }

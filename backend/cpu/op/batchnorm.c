@@ -8,8 +8,6 @@
 
 #include "backend/cpu/kernel.h"
 
-enum { WORKSPACE_ROWS = 7 };
-
 /* Evaluation is in f32. */
 static void cpu_batchnorm_evaluate(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
@@ -113,7 +111,9 @@ static tandem_status cpu_batchnorm_add_dgrad(const tandem_kernel *kernel, const 
 
 static uint64_t cpu_batchnorm_workspace(const tandem_kernel *kernel)
 {
-    return WORKSPACE_ROWS * (uint64_t)tandem_shape_last(&kernel->op->shape) * sizeof(float);
+    const int64_t channels = tandem_shape_last(&kernel->op->shape);
+    return kernel->device->isa->batchnorm_workspace(
+        (size_t)(tandem_shape_elements(&kernel->op->shape) / channels), (size_t)channels);
 }
 
 static tandem_status cpu_batchnorm_prepare(tandem_kernel *kernel, tandem_error *error)

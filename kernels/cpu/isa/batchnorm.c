@@ -3,7 +3,8 @@
  *
  * Rows are processed in chunks that fit the second-level cache. Both directions read the matrix twice:
  * upwards for the sums, then downwards, because the last rows are still in the cache. The rows of a chunk are
- * summed in order, and so are the chunks, on every instruction set: so the bits agree.
+ * summed in order, and so are the chunks, on every instruction set: so the bits agree. The stages (isa.h) let
+ * several threads share the chunks, with the same bits.
  *
  * bf16 numbers are read and written as 32-bit words of two neighbouring channels. Each is one operation away
  * from its f32; widening and narrowing whole vectors would take more time than all the rest. Per-channel
@@ -100,35 +101,53 @@ static size_t chunk_rows(size_t channels)
     return channels > 0 && channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
 }
 
-/* Elements from a row to the next. */
-static size_t norm_row(const tandem_batchnorm *norm) { return norm->row > 0 ? norm->row : norm->channels; }
+size_t ISA(norm_chunks)(size_t rows, size_t channels)
+{
+    const size_t step = chunk_rows(channels);
+    return (rows + step - 1) / step;
+}
 
-static size_t smaller_size(size_t a, size_t b) { return a < b ? a : b; }
+/* The rows of a chunk. */
+typedef struct norm_rows {
+    size_t from, n;
+} norm_rows;
 
-/* Beginning of the chunk before that which begins at `from`; chunks begin at multiples of `step`. */
-static size_t chunk_before(size_t from, size_t step) { return (from - 1) / step * step; }
+static norm_rows rows_of_chunk(const tandem_batchnorm *norm, size_t chunk)
+{
+    const size_t step = chunk_rows(norm->channels), from = chunk * step, left = norm->rows - from;
+    return (norm_rows){from, step < left ? step : left};
+}
+
+/* bf16 numbers are processed in pairs where the channels make pairs. */
+static int is_paired(const tandem_batchnorm *norm, int is_bf16) { return is_bf16 && norm->channels % 2 == 0; }
+
+size_t ISA(batchnorm_workspace)(size_t rows, size_t channels)
+{
+    (void)rows;
+    return 7 * channels * sizeof(float);
+}
 
 /* --- Forward -------------------------------------------------------------------------------------------- */
 
-/* sum[j] = Σ x[r][j], of n rows, `row` elements apart. */
-INLINE void sum_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, size_t row,
-                     int paired, int narrow)
+/* sum[j] = Σ x[r][j], of n rows from element `at` on. */
+INLINE void sum_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired,
+                     int narrow)
 {
     const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
-    for (; r + 4 <= n; r += 4, at += 4 * row) {
+    for (; r + 4 <= n; r += 4, at += 4 * c) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow),
-                               x1 = load_pair(x, at + row, k, paired, narrow);
-            const channel_pair x2 = load_pair(x, at + 2 * row, k, paired, narrow),
-                               x3 = load_pair(x, at + 3 * row, k, paired, narrow);
+                               x1 = load_pair(x, at + c, k, paired, narrow);
+            const channel_pair x2 = load_pair(x, at + 2 * c, k, paired, narrow),
+                               x3 = load_pair(x, at + 3 * c, k, paired, narrow);
             sum[k] = (((sum[k] + x0.first) + x1.first) + x2.first) + x3.first;
             if (paired) sum[half + k] = (((sum[half + k] + x0.second) + x1.second) + x2.second) + x3.second;
         }
     }
-    for (; r < n; r++, at += row) {
+    for (; r < n; r++, at += c) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow);
@@ -142,22 +161,19 @@ INLINE float square_f32(float x) { return x * x; }
 
 /* sum[j] = Σ (x[r][j] − mean[j])²; meanwhile the next chunk comes from memory. */
 INLINE void sum_centred_squares(float *restrict sum, const float *restrict mean, const void *restrict x,
-                                size_t at, size_t n, size_t c, size_t row, int paired, int narrow)
+                                size_t at, size_t n, size_t c, int paired, int narrow)
 {
     const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
-    for (; r + 4 <= n; r += 4, at += 4 * row) {
-        if (row == c)
-            prefetch_rows(x, at + n * c, 4 * c, 0, narrow);
-        else
-            for (size_t k = 0; k < 4; k++) prefetch_rows(x, at + (n + k) * row, c, 0, narrow);
+    for (; r + 4 <= n; r += 4, at += 4 * c) {
+        prefetch_rows(x, at + n * c, 4 * c, 0, narrow);
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow),
-                               x1 = load_pair(x, at + row, k, paired, narrow);
-            const channel_pair x2 = load_pair(x, at + 2 * row, k, paired, narrow),
-                               x3 = load_pair(x, at + 3 * row, k, paired, narrow);
+                               x1 = load_pair(x, at + c, k, paired, narrow);
+            const channel_pair x2 = load_pair(x, at + 2 * c, k, paired, narrow),
+                               x3 = load_pair(x, at + 3 * c, k, paired, narrow);
             const float m = mean[k], m_second = paired ? mean[half + k] : 0;
             sum[k] = (((sum[k] + square_f32(x0.first - m)) + square_f32(x1.first - m)) +
                       square_f32(x2.first - m)) +
@@ -169,7 +185,7 @@ INLINE void sum_centred_squares(float *restrict sum, const float *restrict mean,
                     square_f32(x3.second - m_second);
         }
     }
-    for (; r < n; r++, at += row) {
+    for (; r < n; r++, at += c) {
         ISA_ELEMENTWISE
         for (size_t k = 0; k < half; k++) {
             const channel_pair x0 = load_pair(x, at, k, paired, narrow);
@@ -190,23 +206,6 @@ static void merge_variance(float *restrict mean, float *restrict squares, const 
         mean[j] += distance * share;
         squares[j] += part_squares[j] + distance * distance * weight;
     }
-}
-
-/* part: (2, channels) to work in. */
-INLINE void batch_statistics(const tandem_batchnorm *norm, float *mean, float *squares, float *part,
-                             const void *x, int paired, int narrow)
-{
-    const size_t c = norm->channels, row = norm_row(norm), step = chunk_rows(row);
-    float *const part_mean = part, *const part_squares = part + c;
-    for (size_t j = 0; j < c; j++) mean[j] = squares[j] = 0;
-    for (size_t from = 0; from < norm->rows; from += step) {
-        const size_t n = smaller_size(step, norm->rows - from);
-        sum_rows(part_mean, x, from * row, n, c, row, paired, narrow);
-        for (size_t j = 0; j < c; j++) part_mean[j] /= (float)n;
-        sum_centred_squares(part_squares, part_mean, x, from * row, n, c, row, paired, narrow);
-        merge_variance(mean, squares, part_mean, part_squares, from, n, c);
-    }
-    for (size_t j = 0; j < c; j++) squares[j] /= (float)norm->rows;
 }
 
 /* 1/√(variance + ε) */
@@ -233,81 +232,171 @@ INLINE float apply_epilogue(float value, enum epilogue epilogue)
     return epilogue != NO_EPILOGUE && value < 0.0f ? 0.0f : value;
 }
 
-INLINE void batchnorm_rows(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
-                           const void *restrict residual, int paired, int narrow, enum epilogue epilogue)
+/* Where the per-channel values of a pass lie in the workspace, in the order of the loops. */
+typedef struct norm_values {
+    float *mean, *factor, *shift, *sum, *dot, *part; /* part: (2, channels) */
+} norm_values;
+
+static norm_values values_of(const tandem_batchnorm *norm)
 {
-    const size_t c = norm->channels, row = norm_row(norm), step = chunk_rows(row), half = n_first(c, paired),
-                 block = prefetch_width(half);
-    float *restrict const mean = norm->workspace, *restrict const factor = mean + c,
-                          *restrict const shift = factor + c,
-                          *restrict const part = shift + c; /* (2, channels) */
-    batch_statistics(norm, mean, factor, part, x, paired, narrow);
-    from_loop_order(norm->mean, mean, c, paired);
-    from_loop_order(norm->variance, factor, c, paired);
-    norm_factors(part, norm);
-    to_loop_order(factor, part, c, paired);
-    to_loop_order(shift, norm->shift, c, paired);
-    for (size_t end = norm->rows, from; end > 0; end = from) {
-        from = chunk_before(end, step);
-        for (size_t at = from * row; at < end * row; at += row)
-            for (size_t begin = 0; begin < half; begin += block) {
-                prefetch_block(x, at, begin, block, paired, narrow);
-                prefetch_block(y, at, begin, block, paired, narrow);
-                if (epilogue == SUM_RELU) prefetch_block(residual, at, begin, block, paired, narrow);
-                ISA_ELEMENTWISE
-                for (size_t k = begin; k < begin + block; k++) {
-                    const channel_pair value = load_pair(x, at, k, paired, narrow);
-                    channel_pair out = {normalise_one(value.first, mean[k], factor[k], shift[k]), 0.0f};
-                    if (paired)
-                        out.second =
-                            normalise_one(value.second, mean[half + k], factor[half + k], shift[half + k]);
-                    if (epilogue == SUM_RELU) {
-                        const channel_pair other = load_pair(residual, at, k, paired, narrow);
-                        out.first += other.first;
-                        out.second += other.second;
-                    }
-                    out = (channel_pair){apply_epilogue(out.first, epilogue),
-                                         apply_epilogue(out.second, epilogue)};
-                    store_pair(y, at, k, out, paired, narrow);
-                }
-            }
+    float *const first = norm->workspace;
+    const size_t c = norm->channels;
+    return (norm_values){first, first + c, first + 2 * c, first + 3 * c, first + 4 * c, first + 5 * c};
+}
+
+INLINE void sum_chunks(const tandem_batchnorm *norm, float *restrict parts, const void *x, size_t begin,
+                       size_t end, int paired, int narrow)
+{
+    const size_t c = norm->channels;
+    for (size_t chunk = begin; chunk < end; chunk++) {
+        const norm_rows rows = rows_of_chunk(norm, chunk);
+        float *const mean = parts + (chunk - begin) * 2 * c, *const squares = mean + c;
+        sum_rows(mean, x, rows.from * c, rows.n, c, paired, narrow);
+        for (size_t j = 0; j < c; j++) mean[j] /= (float)rows.n;
+        sum_centred_squares(squares, mean, x, rows.from * c, rows.n, c, paired, narrow);
     }
 }
 
-INLINE void batchnorm_rows_bf16(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
-                                const uint16_t *residual, enum epilogue epilogue)
+void ISA(norm_sums)(const tandem_batchnorm *norm, const void *x, int is_bf16, float *parts, size_t begin,
+                    size_t end)
 {
-    if (norm->channels % 2)
-        batchnorm_rows(norm, y, x, residual, 0, 1, epilogue);
+    if (!is_bf16)
+        sum_chunks(norm, parts, x, begin, end, 0, 0);
+    else if (is_paired(norm, is_bf16))
+        sum_chunks(norm, parts, x, begin, end, 1, 1);
     else
-        batchnorm_rows(norm, y, x, residual, 1, 1, epilogue);
+        sum_chunks(norm, parts, x, begin, end, 0, 1);
+}
+
+static void begin_merge(const tandem_batchnorm *norm)
+{
+    const norm_values v = values_of(norm);
+    for (size_t j = 0; j < norm->channels; j++) v.mean[j] = v.factor[j] = 0;
+}
+
+static void merge_chunk(const tandem_batchnorm *norm, size_t chunk, const float *part)
+{
+    const norm_values v = values_of(norm);
+    const norm_rows rows = rows_of_chunk(norm, chunk);
+    merge_variance(v.mean, v.factor, part, part + norm->channels, rows.from, rows.n, norm->channels);
+}
+
+/* The batch's mean and variance, and what the rows are multiplied by and added to. */
+static void end_merge(const tandem_batchnorm *norm, int is_bf16)
+{
+    const norm_values v = values_of(norm);
+    const size_t c = norm->channels;
+    const int paired = is_paired(norm, is_bf16);
+    for (size_t j = 0; j < c; j++) v.factor[j] /= (float)norm->rows;
+    from_loop_order(norm->mean, v.mean, c, paired);
+    from_loop_order(norm->variance, v.factor, c, paired);
+    norm_factors(v.part, norm);
+    to_loop_order(v.factor, v.part, c, paired);
+    to_loop_order(v.shift, norm->shift, c, paired);
+}
+
+void ISA(norm_merge)(const tandem_batchnorm *norm, int is_bf16, const float *parts)
+{
+    const size_t n = ISA(norm_chunks)(norm->rows, norm->channels);
+    begin_merge(norm);
+    for (size_t chunk = 0; chunk < n; chunk++) merge_chunk(norm, chunk, parts + chunk * 2 * norm->channels);
+    end_merge(norm, is_bf16);
+}
+
+INLINE void write_rows(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
+                       const void *restrict residual, norm_rows rows, int paired, int narrow,
+                       enum epilogue epilogue)
+{
+    const norm_values v = values_of(norm);
+    const float *restrict const mean = v.mean, *restrict const factor = v.factor,
+                                *restrict const shift = v.shift;
+    const size_t c = norm->channels, half = n_first(c, paired), block = prefetch_width(half);
+    for (size_t at = rows.from * c; at < (rows.from + rows.n) * c; at += c)
+        for (size_t begin = 0; begin < half; begin += block) {
+            prefetch_block(x, at, begin, block, paired, narrow);
+            prefetch_block(y, at, begin, block, paired, narrow);
+            if (epilogue == SUM_RELU) prefetch_block(residual, at, begin, block, paired, narrow);
+            ISA_ELEMENTWISE
+            for (size_t k = begin; k < begin + block; k++) {
+                const channel_pair value = load_pair(x, at, k, paired, narrow);
+                channel_pair out = {normalise_one(value.first, mean[k], factor[k], shift[k]), 0.0f};
+                if (paired)
+                    out.second =
+                        normalise_one(value.second, mean[half + k], factor[half + k], shift[half + k]);
+                if (epilogue == SUM_RELU) {
+                    const channel_pair other = load_pair(residual, at, k, paired, narrow);
+                    out.first += other.first;
+                    out.second += other.second;
+                }
+                out =
+                    (channel_pair){apply_epilogue(out.first, epilogue), apply_epilogue(out.second, epilogue)};
+                store_pair(y, at, k, out, paired, narrow);
+            }
+        }
+}
+
+INLINE void write_chunks(const tandem_batchnorm *norm, void *y, const void *x, const void *residual,
+                         size_t begin, size_t end, int paired, int narrow, enum epilogue epilogue)
+{
+    for (size_t chunk = end; chunk-- > begin;)
+        write_rows(norm, y, x, residual, rows_of_chunk(norm, chunk), paired, narrow, epilogue);
+}
+
+INLINE void write_typed_chunks(const tandem_batchnorm *norm, void *y, const void *x, const void *residual,
+                               size_t begin, size_t end, int paired, int narrow)
+{
+    if (residual)
+        write_chunks(norm, y, x, residual, begin, end, paired, narrow, SUM_RELU);
+    else if (norm->has_relu)
+        write_chunks(norm, y, x, residual, begin, end, paired, narrow, RELU);
+    else
+        write_chunks(norm, y, x, residual, begin, end, paired, narrow, NO_EPILOGUE);
+}
+
+void ISA(norm_write)(const tandem_batchnorm *norm, void *y, const void *x, const void *residual, int is_bf16,
+                     size_t begin, size_t end)
+{
+    if (!is_bf16)
+        write_typed_chunks(norm, y, x, residual, begin, end, 0, 0);
+    else if (is_paired(norm, is_bf16))
+        write_typed_chunks(norm, y, x, residual, begin, end, 1, 1);
+    else
+        write_typed_chunks(norm, y, x, residual, begin, end, 0, 1);
+}
+
+static void run_forward(const tandem_batchnorm *norm, void *y, const void *x, const void *residual,
+                        int is_bf16)
+{
+    const size_t n = ISA(norm_chunks)(norm->rows, norm->channels);
+    float *const part = values_of(norm).part;
+    begin_merge(norm);
+    for (size_t chunk = 0; chunk < n; chunk++) {
+        ISA(norm_sums)(norm, x, is_bf16, part, chunk, chunk + 1);
+        merge_chunk(norm, chunk, part);
+    }
+    end_merge(norm, is_bf16);
+    ISA(norm_write)(norm, y, x, residual, is_bf16, 0, n);
 }
 
 void ISA(batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x)
 {
-    if (norm->has_relu)
-        batchnorm_rows(norm, y, x, NULL, 0, 0, RELU);
-    else
-        batchnorm_rows(norm, y, x, NULL, 0, 0, NO_EPILOGUE);
+    run_forward(norm, y, x, NULL, 0);
 }
 
 void ISA(batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x)
 {
-    if (norm->has_relu)
-        batchnorm_rows_bf16(norm, y, x, NULL, RELU);
-    else
-        batchnorm_rows_bf16(norm, y, x, NULL, NO_EPILOGUE);
+    run_forward(norm, y, x, NULL, 1);
 }
 
 void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual)
 {
-    batchnorm_rows(norm, y, x, residual, 0, 0, SUM_RELU);
+    run_forward(norm, y, x, residual, 0);
 }
 
 void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
                              const uint16_t *residual)
 {
-    batchnorm_rows_bf16(norm, y, x, residual, SUM_RELU);
+    run_forward(norm, y, x, residual, 1);
 }
 
 /* --- Backward ------------------------------------------------------------------------------------------- */
@@ -362,21 +451,20 @@ INLINE void prefetch_gradient(const backward_pass *b, size_t at, size_t begin, s
 INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at,
                           size_t n)
 {
-    const size_t c = b->norm->channels, row = norm_row(b->norm), half = n_first(c, b->paired),
-                 block = prefetch_width(half);
+    const size_t c = b->norm->channels, half = n_first(c, b->paired), block = prefetch_width(half);
     const float *restrict const mean = b->mean;
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
-    const size_t end = at + n * row;
-    for (; b->epilogue != SUM_RELU && at + row < end; at += 2 * row)
+    const size_t end = at + n * c;
+    for (; b->epilogue != SUM_RELU && at + c < end; at += 2 * c)
         for (size_t begin = 0; begin < half; begin += block) {
             prefetch_gradient(b, at, begin, block);
-            prefetch_gradient(b, at + row, begin, block);
+            prefetch_gradient(b, at + c, begin, block);
             ISA_ELEMENTWISE
             for (size_t k = begin; k < begin + block; k++) {
                 const channel_pair x0 = load_pair(b->x, at, k, b->paired, b->narrow),
-                                   x1 = load_pair(b->x, at + row, k, b->paired, b->narrow);
+                                   x1 = load_pair(b->x, at + c, k, b->paired, b->narrow);
                 const channel_pair g0 = gradient_and_residual(b, at, k, x0),
-                                   g1 = gradient_and_residual(b, at + row, k, x1);
+                                   g1 = gradient_and_residual(b, at + c, k, x1);
                 sum[k] = (sum[k] + g0.first) + g1.first;
                 dot[k] = (dot[k] + g0.first * (x0.first - mean[k])) + g1.first * (x1.first - mean[k]);
                 if (!b->paired) continue;
@@ -385,7 +473,7 @@ INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *re
                                 g1.second * (x1.second - mean[half + k]);
             }
         }
-    for (; at < end; at += row)
+    for (; at < end; at += c)
         for (size_t begin = 0; begin < half; begin += block) {
             prefetch_gradient(b, at, begin, block);
             if (b->epilogue == SUM_RELU)
@@ -403,139 +491,215 @@ INLINE void sum_gradients(const backward_pass *b, float *restrict sum, float *re
         }
 }
 
-/* Of all rows; part: (2, channels) to work in. */
-INLINE void total_gradients(const backward_pass *b, float *restrict sum, float *restrict dot,
-                            float *restrict part)
+INLINE void sum_gradient_chunks(const backward_pass *b, float *restrict parts, size_t begin, size_t end)
 {
-    const size_t c = b->norm->channels, row = norm_row(b->norm), step = chunk_rows(row);
-    for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
-    for (size_t from = 0; from < b->norm->rows; from += step) {
-        sum_gradients(b, part, part + c, from * row, smaller_size(step, b->norm->rows - from));
-        for (size_t j = 0; j < c; j++) {
-            sum[j] += part[j];
-            dot[j] += part[c + j];
-        }
+    const size_t c = b->norm->channels;
+    for (size_t chunk = begin; chunk < end; chunk++, parts += 2 * c) {
+        const norm_rows rows = rows_of_chunk(b->norm, chunk);
+        sum_gradients(b, parts, parts + c, rows.from * c, rows.n);
     }
 }
 
-/* gx, with sum[j] and dot[j] the means that are taken out of the gradient. */
-INLINE void write_gradient(const backward_pass *b, void *restrict gx, int narrow_gx,
-                           const float *restrict sum, const float *restrict dot)
+/* gx of a chunk, with sum[j] and dot[j] the means that are taken out of the gradient. */
+INLINE void write_gradient_rows(const backward_pass *b, void *restrict gx, int narrow_gx, norm_rows rows)
 {
-    const size_t c = b->norm->channels, row = norm_row(b->norm), step = chunk_rows(row),
-                 half = n_first(c, b->paired), block = prefetch_width(half);
-    const float *restrict const mean = b->mean, *restrict const factor = b->factor;
-    for (size_t end = b->norm->rows, from; end > 0; end = from) {
-        from = chunk_before(end, step);
-        for (size_t at = from * row; at < end * row; at += row)
-            for (size_t begin = 0; begin < half; begin += block) {
-                prefetch_gradient(b, at, begin, block);
-                prefetch_block(gx, at, begin, block, b->paired, narrow_gx);
-                ISA_ELEMENTWISE
-                for (size_t k = begin; k < begin + block; k++) {
-                    const size_t j = half + k;
-                    const channel_pair x = load_pair(b->x, at, k, b->paired, b->narrow),
-                                       g = epilogue_gradient(b, at, k, x);
-                    channel_pair out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]),
-                                        0.0f};
-                    if (b->paired)
-                        out.second = factor[j] * ((g.second - sum[j]) - (x.second - mean[j]) * dot[j]);
-                    store_pair(gx, at, k, out, b->paired, narrow_gx);
-                }
+    const norm_values v = values_of(b->norm);
+    const float *restrict const mean = v.mean, *restrict const factor = v.factor, *restrict const sum = v.sum,
+                                *restrict const dot = v.dot;
+    const size_t c = b->norm->channels, half = n_first(c, b->paired), block = prefetch_width(half);
+    for (size_t at = rows.from * c; at < (rows.from + rows.n) * c; at += c)
+        for (size_t begin = 0; begin < half; begin += block) {
+            prefetch_gradient(b, at, begin, block);
+            prefetch_block(gx, at, begin, block, b->paired, narrow_gx);
+            ISA_ELEMENTWISE
+            for (size_t k = begin; k < begin + block; k++) {
+                const size_t j = half + k;
+                const channel_pair x = load_pair(b->x, at, k, b->paired, b->narrow),
+                                   g = epilogue_gradient(b, at, k, x);
+                channel_pair out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]), 0.0f};
+                if (b->paired) out.second = factor[j] * ((g.second - sum[j]) - (x.second - mean[j]) * dot[j]);
+                store_pair(gx, at, k, out, b->paired, narrow_gx);
             }
+        }
+}
+
+INLINE void write_gradient_chunks(const backward_pass *b, void *gx, int narrow_gx, size_t begin, size_t end)
+{
+    for (size_t chunk = end; chunk-- > begin;)
+        write_gradient_rows(b, gx, narrow_gx, rows_of_chunk(b->norm, chunk));
+}
+
+/* The pass of a call in one of three forms of numbers; `epilogue` and the types are constants. */
+INLINE backward_pass pass_of(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                             const tandem_batchnorm_gradients *out, int paired, int narrow,
+                             enum epilogue epilogue, int narrow_residual)
+{
+    const norm_values v = values_of(norm);
+    return (backward_pass){.norm = norm,
+                           .g = in->g,
+                           .x = in->x,
+                           .y = in->y,
+                           .residual = out->residual,
+                           .mean = v.mean,
+                           .factor = v.factor,
+                           .shift = v.shift,
+                           .epilogue = epilogue,
+                           .paired = paired,
+                           .narrow = narrow,
+                           .narrow_residual = narrow_residual};
+}
+
+void ISA(norm_gradient_begin)(const tandem_batchnorm *norm, const tandem_norm_operands *in)
+{
+    const norm_values v = values_of(norm);
+    const int paired = is_paired(norm, in->is_bf16);
+    norm_factors(v.part, norm);
+    to_loop_order(v.factor, v.part, norm->channels, paired);
+    to_loop_order(v.mean, norm->mean, norm->channels, paired);
+    if (!in->y && norm->has_relu) to_loop_order(v.shift, norm->shift, norm->channels, paired);
+    for (size_t j = 0; j < norm->channels; j++) v.sum[j] = v.dot[j] = 0;
+}
+
+INLINE void sum_typed_gradients(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                                const tandem_batchnorm_gradients *out, float *parts, size_t begin, size_t end,
+                                int paired, int narrow)
+{
+    backward_pass b = pass_of(norm, in, out, paired, narrow, NO_EPILOGUE, narrow);
+    if (!in->y && !norm->has_relu) {
+        sum_gradient_chunks(&b, parts, begin, end);
+    } else if (!in->y) {
+        b.epilogue = RELU;
+        sum_gradient_chunks(&b, parts, begin, end);
+    } else if (out->residual_is_bf16) {
+        b.epilogue = SUM_RELU;
+        b.narrow_residual = 1;
+        sum_gradient_chunks(&b, parts, begin, end);
+    } else {
+        b.epilogue = SUM_RELU;
+        b.narrow_residual = 0;
+        sum_gradient_chunks(&b, parts, begin, end);
     }
 }
 
-/* b is as its caller made it, without what belongs to channels. What a residual was given as it is, is read
- * again instead of g and y. */
-INLINE void norm_backward(backward_pass b, const tandem_batchnorm_gradients *out, int narrow_gx)
+void ISA(norm_gradient_sums)(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                             const tandem_batchnorm_gradients *out, float *parts, size_t begin, size_t end)
 {
-    const tandem_batchnorm *norm = b.norm;
+    if (!in->is_bf16)
+        sum_typed_gradients(norm, in, out, parts, begin, end, 0, 0);
+    else if (is_paired(norm, in->is_bf16))
+        sum_typed_gradients(norm, in, out, parts, begin, end, 1, 1);
+    else
+        sum_typed_gradients(norm, in, out, parts, begin, end, 0, 1);
+}
+
+static void add_gradient_part(const tandem_batchnorm *norm, const float *part)
+{
+    const norm_values v = values_of(norm);
     const size_t c = norm->channels;
-    float *const mean = norm->workspace, *const factor = mean + c, *const shift = factor + c,
-                 *const sum = shift + c, *const dot = sum + c,
-                 *const part = dot + c; /* part: (2, channels) */
-    norm_factors(part, norm);
-    to_loop_order(factor, part, c, b.paired);
-    to_loop_order(mean, norm->mean, c, b.paired);
-    if (b.epilogue == RELU) to_loop_order(shift, norm->shift, c, b.paired);
-    b.mean = mean, b.factor = factor, b.shift = shift;
-    total_gradients(&b, sum, dot, part);
-    from_loop_order(out->shift, sum, c, b.paired);
-    from_loop_order(out->scale, dot, c, b.paired);
-    inverse_deviations(part, norm);
     for (size_t j = 0; j < c; j++) {
-        out->scale[j] *= part[j];
-        part[j] = out->scale[j] * part[j] / (float)norm->rows;
-        sum[j] /= (float)norm->rows;
+        v.sum[j] += part[j];
+        v.dot[j] += part[c + j];
     }
-    to_loop_order(dot, part, c, b.paired);
-    if (b.epilogue == SUM_RELU && b.narrow_residual == b.narrow) {
-        b.g = b.residual;
-        b.epilogue = NO_EPILOGUE;
-    }
-    write_gradient(&b, out->x, narrow_gx, sum, dot);
 }
 
-INLINE void norm_backward_plain(backward_pass b, const tandem_batchnorm_gradients *out)
+/* The gradients of scale and shift, and the means that are taken out of x's. */
+static void end_gradient_sums(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                              const tandem_batchnorm_gradients *out)
 {
-    b.epilogue = RELU;
-    if (b.norm->has_relu) {
-        norm_backward(b, out, b.narrow);
-        return;
+    const norm_values v = values_of(norm);
+    const size_t c = norm->channels;
+    const int paired = is_paired(norm, in->is_bf16);
+    from_loop_order(out->shift, v.sum, c, paired);
+    from_loop_order(out->scale, v.dot, c, paired);
+    inverse_deviations(v.part, norm);
+    for (size_t j = 0; j < c; j++) {
+        out->scale[j] *= v.part[j];
+        v.part[j] = out->scale[j] * v.part[j] / (float)norm->rows;
+        v.sum[j] /= (float)norm->rows;
     }
-    b.epilogue = NO_EPILOGUE;
-    norm_backward(b, out, b.narrow);
+    to_loop_order(v.dot, v.part, c, paired);
+}
+
+void ISA(norm_gradient_merge)(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                              const tandem_batchnorm_gradients *out, const float *parts)
+{
+    const size_t n = ISA(norm_chunks)(norm->rows, norm->channels);
+    for (size_t chunk = 0; chunk < n; chunk++) add_gradient_part(norm, parts + chunk * 2 * norm->channels);
+    end_gradient_sums(norm, in, out);
+}
+
+/* What a residual was given as it is, is read again instead of g and y. */
+INLINE void write_typed_gradients(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                                  const tandem_batchnorm_gradients *out, size_t begin, size_t end, int paired,
+                                  int narrow, int narrow_gx)
+{
+    backward_pass b = pass_of(norm, in, out, paired, narrow, NO_EPILOGUE, narrow);
+    if (in->y && !out->residual_is_bf16 == !narrow) {
+        b.g = out->residual;
+        write_gradient_chunks(&b, out->x, narrow_gx, begin, end);
+    } else if (in->y) {
+        b.epilogue = SUM_RELU;
+        write_gradient_chunks(&b, out->x, narrow_gx, begin, end);
+    } else if (norm->has_relu) {
+        b.epilogue = RELU;
+        write_gradient_chunks(&b, out->x, narrow_gx, begin, end);
+    } else {
+        write_gradient_chunks(&b, out->x, narrow_gx, begin, end);
+    }
+}
+
+void ISA(norm_gradient_write)(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                              const tandem_batchnorm_gradients *out, size_t begin, size_t end)
+{
+    const int narrow_gx = in->y ? out->x_is_bf16 : in->is_bf16, paired = is_paired(norm, in->is_bf16);
+    if (!in->is_bf16 && !narrow_gx)
+        write_typed_gradients(norm, in, out, begin, end, 0, 0, 0);
+    else if (!in->is_bf16)
+        write_typed_gradients(norm, in, out, begin, end, 0, 0, 1);
+    else if (paired && narrow_gx)
+        write_typed_gradients(norm, in, out, begin, end, 1, 1, 1);
+    else if (paired)
+        write_typed_gradients(norm, in, out, begin, end, 1, 1, 0);
+    else if (narrow_gx)
+        write_typed_gradients(norm, in, out, begin, end, 0, 1, 1);
+    else
+        write_typed_gradients(norm, in, out, begin, end, 0, 1, 0);
+}
+
+static void run_backward(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                         const tandem_batchnorm_gradients *out)
+{
+    const size_t n = ISA(norm_chunks)(norm->rows, norm->channels);
+    float *const part = values_of(norm).part;
+    ISA(norm_gradient_begin)(norm, in);
+    for (size_t chunk = 0; chunk < n; chunk++) {
+        ISA(norm_gradient_sums)(norm, in, out, part, chunk, chunk + 1);
+        add_gradient_part(norm, part);
+    }
+    end_gradient_sums(norm, in, out);
+    ISA(norm_gradient_write)(norm, in, out, 0, n);
 }
 
 void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                  const float *g, const float *x)
 {
-    norm_backward_plain((backward_pass){.norm = norm, .g = g, .x = x}, out);
+    run_backward(norm, &(tandem_norm_operands){.g = g, .x = x}, out);
 }
 
 void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                   const uint16_t *g, const uint16_t *x)
 {
-    if (norm->channels % 2)
-        norm_backward_plain((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1}, out);
-    else
-        norm_backward_plain((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1, .paired = 1}, out);
-}
-
-/* b of a sum, but for the type of the residual's gradient. */
-INLINE void norm_backward_add(backward_pass b, const tandem_batchnorm_gradients *out)
-{
-    b.epilogue = SUM_RELU;
-    b.residual = out->residual;
-    b.narrow_residual = 1;
-    if (out->residual_is_bf16 && out->x_is_bf16) {
-        norm_backward(b, out, 1);
-        return;
-    }
-    if (out->residual_is_bf16) {
-        norm_backward(b, out, 0);
-        return;
-    }
-    b.narrow_residual = 0;
-    if (out->x_is_bf16)
-        norm_backward(b, out, 1);
-    else
-        norm_backward(b, out, 0);
+    run_backward(norm, &(tandem_norm_operands){.g = g, .x = x, .is_bf16 = 1}, out);
 }
 
 void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                      const float *g, const float *x, const float *y)
 {
-    norm_backward_add((backward_pass){.norm = norm, .g = g, .x = x, .y = y}, out);
+    run_backward(norm, &(tandem_norm_operands){.g = g, .x = x, .y = y}, out);
 }
 
 void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                       const uint16_t *g, const uint16_t *x, const uint16_t *y)
 {
-    if (norm->channels % 2)
-        norm_backward_add((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1}, out);
-    else
-        norm_backward_add((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1, .paired = 1},
-                          out);
+    run_backward(norm, &(tandem_norm_operands){.g = g, .x = x, .y = y, .is_bf16 = 1}, out);
 }

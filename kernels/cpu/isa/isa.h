@@ -71,5 +71,23 @@ void ISA(bias_gelu_backward_columns_f32)(float *gx, float *gbias, const float *g
 void ISA(bias_gelu_backward_columns_bf16)(uint16_t *gx, float *gbias, const uint16_t *g, const uint16_t *x,
                                           const float *bias, size_t n, size_t columns, size_t period);
 
+/* The stages of batch normalisation, for threads that share the chunks of rows; in their order they are the
+ * whole kernel. Any threads may run the chunks begin … end of one stage; norm_merge, norm_gradient_begin and
+ * norm_gradient_merge are for one of them, between stages. parts: (norm_chunks, 2, channels); a call writes
+ * those of its own chunks, from its first on. */
+size_t ISA(norm_chunks)(size_t rows, size_t channels);
+void ISA(norm_sums)(const tandem_batchnorm *norm, const void *x, int is_bf16, float *parts, size_t begin,
+                    size_t end);
+void ISA(norm_merge)(const tandem_batchnorm *norm, int is_bf16, const float *parts);
+void ISA(norm_write)(const tandem_batchnorm *norm, void *y, const void *x, const void *residual, int is_bf16,
+                     size_t begin, size_t end);
+void ISA(norm_gradient_begin)(const tandem_batchnorm *norm, const tandem_norm_operands *in);
+void ISA(norm_gradient_sums)(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                             const tandem_batchnorm_gradients *out, float *parts, size_t begin, size_t end);
+void ISA(norm_gradient_merge)(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                              const tandem_batchnorm_gradients *out, const float *parts);
+void ISA(norm_gradient_write)(const tandem_batchnorm *norm, const tandem_norm_operands *in,
+                              const tandem_batchnorm_gradients *out, size_t begin, size_t end);
+
 /* table.c: the rows that this compilation serves; one without a name ends them. */
 extern const tandem_isa_kernels ISA(kernels)[];
