@@ -68,8 +68,8 @@ typedef struct tandem_weight_gradient {
     int64_t from, to; /* channels: multiples of 32 */
     int64_t kernel_h, kernel_w, stride, pad;
     int is_bf16; /* x and gradient; else f32 */
-    /* some of the channels of the result, and of x in tiles of bf16, multiples of 32: y has no others written;
-     * end 0 = all */
+    /* some of the channels of the result, and of x in tiles of bf16, multiples of 32: no others of y are
+     * written; end 0 = all */
     int64_t to_begin, to_end, from_begin, from_end;
     const void *x, *gradient;
     float *y, *workspace;

@@ -300,7 +300,7 @@ typedef struct norm_call {
 } norm_call;
 
 /* After what one thread needs. */
-static float *parts_of(const tandem_batchnorm *norm)
+static float *norm_parts(const tandem_batchnorm *norm)
 {
     return norm->workspace + ISA(batchnorm_workspace)(norm->rows, norm->channels) / sizeof(float);
 }
@@ -332,7 +332,7 @@ static void write_part(void *context, int64_t begin, int64_t end)
 static void team_norm(const tandem_batchnorm *norm, void *y, const void *x, const void *residual, int is_bf16)
 {
     norm_call call = {
-        .norm = norm, .y = y, .x = x, .residual = residual, .is_bf16 = is_bf16, .parts = parts_of(norm)};
+        .norm = norm, .y = y, .x = x, .residual = residual, .is_bf16 = is_bf16, .parts = norm_parts(norm)};
     for_chunks(&call, sum_part);
     ISA(norm_merge)(norm, is_bf16, call.parts);
     for_chunks(&call, write_part);
@@ -354,7 +354,7 @@ static void write_gradient_part(void *context, int64_t begin, int64_t end)
 static void team_norm_backward(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                const tandem_norm_operands *in)
 {
-    norm_call call = {.norm = norm, .in = in, .out = out, .parts = parts_of(norm)};
+    norm_call call = {.norm = norm, .in = in, .out = out, .parts = norm_parts(norm)};
     ISA(norm_gradient_begin)(norm, in);
     for_chunks(&call, sum_gradient_part);
     ISA(norm_gradient_merge)(norm, in, out, call.parts);
