@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "bench/program/bench.h"
+#include "bench/program/rest_of_step.h"
 #include "runtime/train/training_rank.h"
 #include "cli/table.h"
 
@@ -33,6 +34,7 @@ typedef struct product_bench {
     int n, *product_of;                                 /* [n_task], −1: not a product */
     int64_t rounds, *step_ns, *task_ns, median_step_ns; /* [rounds], [n_task × rounds] */
     int64_t casts_ns, biases_ns;                        /* of a step: sums of medians */
+    rest_of_step rest;
 } product_bench;
 
 /* --- What there is -------------------------------------------------------------------------------------- */
@@ -173,7 +175,10 @@ static void summarise_products(product_bench *all)
     for (int t = 0; t < all->rank.step->n_task; t++) {
         const int64_t median_ns = bench_median(all->task_ns + t * all->rounds, all->rounds);
         const tandem_task *task = &all->rank.step->task[t];
-        if (all->product_of[t] >= 0) all->one[all->product_of[t]].step_ns += median_ns;
+        if (all->product_of[t] >= 0)
+            all->one[all->product_of[t]].step_ns += median_ns;
+        else
+            rest_of_step_add(&all->rest, all->rank.step, t, median_ns);
         if (is_cast_task(task)) all->casts_ns += median_ns;
         if (is_bias_task(all->rank.step, task)) all->biases_ns += median_ns;
     }
@@ -247,6 +252,7 @@ static int print_products_json(const product_bench *all)
     json_object_set_new(object, "biases_ns", json_integer(all->biases_ns));
     json_object_set_new(object, "products", array);
     json_object_set_new(object, "total", bench_product_json(&total));
+    json_object_set_new(object, "rest", rest_of_step_json(&all->rest, total.step_ns, all->median_step_ns));
     return cli_print_json(object);
 }
 
@@ -298,8 +304,12 @@ static int print_products_text(const product_bench *all)
     add_product_row(&table, &total, "all", "", "");
     const int code = cli_table_finish(&table);
     puts("alone: the same kernel (tandem's own for int8 and, with AVX-512, Winograd 3x3). "
-         "library: oneDNN's\nkernel in layouts of its choice, with direct convolutions.");
-    return code;
+         "library: oneDNN's\nkernel in layouts of its choice, with direct convolutions.\n");
+    cli_table rest = {0};
+    cli_table_row(&rest, "the rest of the step\t>tasks\t>time\t>share");
+    rest_of_step_rows(&all->rest, total.step_ns, all->median_step_ns, &rest);
+    const int rest_code = cli_table_finish(&rest);
+    return code ? code : rest_code;
 }
 
 /* --- The benchmark -------------------------------------------------------------------------------------- */
