@@ -11,7 +11,7 @@ device=${1:-strongest}
 precisions=${PRECISIONS:-fp32 bf16 int8 int8_full}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 5
-"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
+"$tandem" list devices >text.txt && for _ in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
     mv more.txt text.txt; done
 
 failed=0

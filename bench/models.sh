@@ -56,7 +56,7 @@ gpt2_small:layers=3,width=288,heads=6,seq=80,vocabulary=2500 3
 vgg16_bn:width=20,hidden=300,image=48,classes=50 7
 vit_b16:layers=3,width=264,heads=6,image=96,classes=30 5
 resnet50:width=20,image=56,classes=20 6"
-unseen_plans=(fp32 fp32,int8 "random 1" "random 2")
+unseen_plans=(fp32 "fp32,int8" "random 1" "random 2")
 
 is_done() { # ROUND MODEL PLAN
     awk -F'\t' -v k="$1 $2 $3" '$1 " " $2 " " $3 == k { found = 1 } END { exit !found }' "$rows"
@@ -70,9 +70,9 @@ run_unseen_model() { # ROUND MODEL BATCH
     "$tandem" profile -q "${how[@]}" >/dev/null
     for seed in 1 2; do "$tandem" profile -q "${how[@]}" --uniform random --seed $seed >/dev/null; done
     for plan in "${missing[@]}"; do
-        # shellcheck disable=SC2046 # a plan is one or two words
+        # shellcheck disable=SC2086 # a plan is one or two words
         "$tandem" compare -q --json "${how[@]}" --steps "$steps" --operators --uniform \
-            $(sed 's/^random /random --seed /' <<<"$plan") >"$work/answer.json"
+            ${plan/#random /random --seed } >"$work/answer.json"
         jq -r --arg round "$round" --arg model "$model" --arg plan "$plan" '.cases[0]
             | [$round, $model, $plan, .predicted_ns, .measured_ns, .error, .error_at_run_speed,
                .simulation_error, .compute_slowdown, .memory_slowdown, .delay_share, .verdict]

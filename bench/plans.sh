@@ -8,7 +8,7 @@ tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 strong=${1:-strongest} weak=${2:-weakest}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
-"$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
+"$tandem" list devices >text.txt && for _ in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt &&
     mv more.txt text.txt; done
 field() { sed -n "s/^ *\"$1\": \([^,]*\),\{0,1\}\$/\1/p" | head -n 1; }
 ms() { awk -v ns="$1" 'BEGIN { printf "%.2f", ns / 1e6 }'; }

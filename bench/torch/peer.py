@@ -2,7 +2,10 @@
 """Whether the PyTorch here is one to compare with, for bench/torch.sh: prints its version, its BLAS and the CPU; exits 4 where a
 product of two 1024 x 1024 matrices in fp32 on one thread stays under 10 GFLOP/s, as it does in the slow reference BLAS.
 
-usage: peer.py [--json]
+usage: peer.py [--json] [--compiler]
+
+With --compiler it says as well for which vectors torch.compile makes kernels; where what it includes is missing, for
+none, and then they are slow.
 """
 import json
 import os
@@ -60,6 +63,16 @@ def describe():
     }
 
 
+def compiler():
+    try:
+        from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+        isa = pick_vec_isa()
+    except Exception as failed:  # an older PyTorch, what it needs to compile
+        return f"none: {type(failed).__name__}: {str(failed).splitlines()[0] if str(failed) else ''}"
+    return str(isa) if isa else "no vectors, which is slow: install what bench/newest_torch.sh lists"
+
+
 def main():
     found = describe()
     blas = found["blas"] or f"what is built in ({found['blas_info']})"
@@ -79,6 +92,8 @@ def main():
         f"{found['product_gflops']} GFLOP/s in a product of 1024 x 1024 on one thread"
     )
     print(f"CPU: {found['cpu']}; {', '.join(found['instruction_sets'])}")
+    if "--compiler" in sys.argv[1:]:
+        print(f"torch.compile: kernels for {compiler()}")
 
 
 if __name__ == "__main__":

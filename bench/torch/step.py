@@ -2,21 +2,23 @@
 """Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
 
 usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--sdpa] [--compile]
-[--turns TURN…] [--steps N] [--ranks N] [--device cpu|cuda]
+[--turns TURN…] [--steps N] [--ranks N] [--threads N] [--device cpu|cuda]
 
-The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) and gpt2_small.c, and their optimizers;
-inputs are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a
-process a rank, one thread each, each on a core of its own. With --labelled, bert_base's head reads the tokens that
-have a label alone, as tandem's does. --sdpa takes scaled_dot_product_attention in place of its parts, and --compile
-torch.compile. A turn is such options together, "labelled+sdpa", or "eager", none of them: --turns measures one after
-the other in one process and prints an object as each is measured, or its "error"; exit code 1 where there was one. On
-a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
-steps are not counted.
+The models have the architecture of graph/zoo/resnet.c, vit_b16.c, bert_base.c (head=mlm) and gpt2_small.c, and their
+optimizers, fused on a CPU where this PyTorch has them so (2.4); inputs are noise, made before the clock starts. bf16
+is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one thread each, each on a core of its
+own. With --labelled, bert_base's head reads the tokens that have a label alone, as tandem's does. --sdpa takes
+scaled_dot_product_attention in place of its parts, as torchvision's vit_b_16 always does, and --compile torch.compile.
+A turn is such options together, "labelled+sdpa", or "eager", none of them: --turns measures one after the other in
+one process and prints an object as each is measured, or its "error"; exit code 1 where there was one. On a card (one
+rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two steps are not
+counted. state_bytes: of weights, gradients and what the optimizer keeps.
 """
 import argparse
 import gc
 import json
 import os
+import re
 import resource
 import statistics
 import sys
@@ -28,6 +30,7 @@ import torch.nn.functional as F
 from torch import nn
 
 OPTIONS = ("labelled", "sdpa", "compile")  # of a turn
+HAS_FUSED_ON_CPU = [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 4]
 
 
 class Block(nn.Module):
@@ -101,6 +104,7 @@ def make(arguments):
     """Model, input, labels and optimizer."""
     torch.manual_seed(1)
     batch, length, device = arguments.batch, arguments.seq, arguments.device
+    fused = {"fused": True} if device == "cpu" and HAS_FUSED_ON_CPU else {}
     if arguments.model == "resnet50":
         import torchvision
 
@@ -108,7 +112,18 @@ def make(arguments):
         if arguments.channels_last:
             model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
         model = model.to(device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4, **fused)
+        return model, x.to(device), torch.randint(0, 1000, (batch,)).to(device), optimizer
+    if device == "cuda":
+        fused = {"fused": True}
+    if arguments.model == "vit_b16":
+        import torchvision
+
+        model, x = torchvision.models.vit_b_16().to(device), torch.rand(batch, 3, 224, 224) * 2 - 1
+        for part in model.modules():
+            if isinstance(part, nn.GELU):
+                part.approximate = "tanh"  # as tandem's
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.3, **fused)
         return model, x.to(device), torch.randint(0, 1000, (batch,)).to(device), optimizer
     is_bert = arguments.model == "bert_base"
     vocabulary = 30522 if is_bert else 50257
@@ -119,9 +134,13 @@ def make(arguments):
         if arguments.labelled:
             model.labelled = (labels.reshape(-1) >= 0).nonzero().squeeze(1).to(device)
             labels = labels.reshape(-1)[labels.reshape(-1) >= 0]
-    fused = {"fused": True} if device == "cuda" else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, **fused)
     return model, torch.randint(0, vocabulary, (batch, length)).to(device), labels.to(device), optimizer
+
+
+def state_bytes(model, optimizer):
+    kept = (part for of_one in optimizer.state.values() for part in of_one.values() if torch.is_tensor(part))
+    return 4 * (2 * sum(one.numel() for one in model.parameters()) + sum(part.numel() for part in kept))
 
 
 def rss_bytes():
@@ -131,7 +150,7 @@ def rss_bytes():
 
 def train(rank, arguments, rendezvous):
     on_card = arguments.device == "cuda"
-    torch.set_num_threads(1)
+    torch.set_num_threads(arguments.threads)
     torch.backends.cudnn.benchmark = on_card
     before_bytes = rss_bytes()
     if arguments.ranks > 1:
@@ -169,11 +188,22 @@ def train(rank, arguments, rendezvous):
                     "step_ns": round(statistics.median(times[2:]) * 1e9),
                     "peak_bytes": peak_bytes,
                     "model_bytes": peak_bytes - before_bytes,
+                    "state_bytes": state_bytes(model, optimizer),
                     "loss": loss.item(),
                 }
             ),
             flush=True,
         )
+
+
+def reason(failed):
+    """One line of what a compiler, an allocator or an older PyTorch said: its first error."""
+    lines = str(failed).strip().splitlines() or [type(failed).__name__]
+    for pattern in (r"\berror: ", r"^\w+(Error|Exception): "):
+        for line in lines:
+            if re.search(pattern, line):
+                return line.strip()
+    return lines[0]
 
 
 def take_turns(arguments):
@@ -183,9 +213,8 @@ def take_turns(arguments):
             setattr(arguments, option, option in arguments.turn.split("+"))
         try:
             train(0, arguments, None)
-        except Exception as failed:  # of a compiler, an allocator, an older PyTorch
-            lines = str(failed).strip().splitlines() or [type(failed).__name__]
-            print(json.dumps({"model": arguments.model, "turn": arguments.turn, "error": lines[0]}), flush=True)
+        except Exception as failed:
+            print(json.dumps({"model": arguments.model, "turn": arguments.turn, "error": reason(failed)}), flush=True)
             code = 1
         gc.collect()
         if arguments.device == "cuda":
@@ -196,7 +225,7 @@ def take_turns(arguments):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=["resnet50", "bert_base", "gpt2_small"])
+    parser.add_argument("model", choices=["resnet50", "vit_b16", "bert_base", "gpt2_small"])
     parser.add_argument("precision", choices=["fp32", "bf16"])
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq", type=int, default=128)
@@ -207,10 +236,13 @@ def main():
     parser.add_argument("--turns", nargs="+", metavar="TURN")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     if (arguments.device == "cuda" or arguments.turns) and arguments.ranks > 1:
         parser.error("--device cuda and --turns take one rank")
+    if arguments.threads > 1 and arguments.ranks > 1:
+        parser.error("--threads takes one rank: each of several has one thread")
     for turn in arguments.turns or []:
         if not {*turn.split("+")} <= {*OPTIONS, "eager"}:
             parser.error(f"no turn '{turn}': eager, or {', '.join(OPTIONS)}, joined by +")

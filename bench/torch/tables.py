@@ -25,24 +25,85 @@ def rows_of(part):
                 yield os.path.basename(path).split(".")[1:], line.rstrip("\n").split("\t")
 
 
-def print_steps():
-    samples = {}
+OURS = "tandem"
+
+
+def read_steps():
+    """By (model, threads, precision, program): columns of step_ns, peak_bytes, model_bytes, bytes beyond the state,
+    by round; or why there are none."""
+    samples, reasons = {}, {}
     for _, (case, *numbers) in rows_of("steps"):
-        samples.setdefault(tuple(case.split("|")), []).append([int(number) for number in numbers])
+        key = tuple(case.split("|"))
+        step, peak, of_model, state = (int(number) for number in numbers[:4])
+        rows = samples.setdefault(key, [])
+        if step:
+            rows.append((step, peak, of_model, of_model - state))
+        else:
+            reasons[key] = numbers[4]
+    return {key: list(zip(*rows)) or reasons[key] for key, rows in samples.items()}
+
+
+def peers_of(cases, model, threads, precision):
+    """PyTorch's measured cases beside tandem's: of the precision, or of all where it has none in that."""
+    peers = [
+        key for key, case in cases.items() if key[:2] == (model, threads) and key[3] != OURS and isinstance(case, list)
+    ]
+    return [key for key in peers if key[2] == precision] or peers
+
+
+def mebibytes(size):
+    return f"{size / 2**20:.0f} MiB" if size else ""
+
+
+def print_steps():
+    cases = read_steps()
+    middle = lambda key, column: statistics.median(cases[key][column])  # noqa: E731
+    best = {}  # of tandem's cases
+    for key in cases:
+        peers = peers_of(cases, *key[:3]) if key[3] == OURS and isinstance(cases[key], list) else []
+        if peers:
+            best[key] = min(peers, key=lambda peer: middle(peer, 0))
+    wide = max(len(key[3]) for key in cases)
     print(
-        f"{'model':<10} {'precision':<9} {'program':<13} {'rounds':>6} {'step':>8} {'least':>8} {'most':>8} "
-        f"{'tandem':>7} {'peak':>9} {'of the model':>13}"
+        f"{'model':<10} {'threads':>7} {'precision':<9} {'program':<{wide}} {'rounds':>6} {'step':>8} {'least':>8} "
+        f"{'most':>8} {'tandem':>7} {'peak':>9} {'of the model':>13} {'beyond':>9}"
     )
-    for (model, precision, program), rows in samples.items():
-        step, peak, of_model = (statistics.median(column) for column in zip(*rows))
-        least, most = (pick(row[0] for row in rows) for pick in (min, max))
-        ours = samples.get((model, precision, "tandem"))
-        is_peer = ours and program != "tandem"
-        faster = f"{step / statistics.median(row[0] for row in ours):.2f} x" if is_peer else ""
-        sizes = [f"{size / 2**20:.0f} MiB" if size else "" for size in (peak, of_model)]
+    for key, case in cases.items():
+        model, threads, precision, program = key
+        begin = f"{model:<10} {threads:>7} {precision:<9} {program:<{wide}}"
+        if not isinstance(case, list):
+            print(f"{begin} not measured: {case}")
+            continue
+        ours = (model, threads, precision, OURS)
+        faster = f"{middle(key, 0) / middle(ours, 0):.2f} x" if ours in best and key != ours else ""
+        sizes = [mebibytes(middle(key, column)) for column in (1, 2, 3)]
         print(
-            f"{model:<10} {precision:<9} {program:<13} {len(rows):>6} {step / 1e9:>6.2f} s "
-            f"{least / 1e9:>6.2f} s {most / 1e9:>6.2f} s {faster:>7} {sizes[0]:>9} {sizes[1]:>13}"
+            f"{begin} {len(case[0]):>6} {middle(key, 0) / 1e9:>6.2f} s {min(case[0]) / 1e9:>6.2f} s "
+            f"{max(case[0]) / 1e9:>6.2f} s {faster:>7} {sizes[0]:>9} {sizes[1]:>13} {sizes[2]:>9}"
+            + (" best" if best.get(ours) == key else "")
+        )
+    print(
+        "\nof the model: PyTorch's peak less the resident bytes before it made the model; tandem's peak less that of a"
+        "\nstep of mlp:width=1,depth=1; of 2 ranks of tandem what the first allocates. beyond: less 4 bytes for each"
+        "\nweight, gradient and element of the optimizer's state (SGD with momentum 1 a weight, AdamW 2). best: the"
+        "\nshortest step of PyTorch in the precision, for int8_full in any. faster: that step over tandem's; of fp32:"
+        "\ntandem's own step in fp32 over this one; memory: tandem's bytes beyond over the fewest of PyTorch's there\n"
+    )
+    print(
+        f"{'model':<10} {'threads':>7} {'precision':<9} {'step':>8} {'best':>8} {'faster':>7} {'of fp32':>8} "
+        f"{'beyond':>9} {'fewest':>9} {'memory':>6}  best program"
+    )
+    for key, peer in best.items():
+        model, threads, precision, _ = key
+        of_fp32 = ""
+        fp32 = (model, threads, "fp32", OURS)
+        if fp32 in best and precision != "fp32":
+            of_fp32 = f"{middle(fp32, 0) / middle(key, 0):.2f} x"
+        fewest = min(middle(one, 3) for one in peers_of(cases, *key[:3]))
+        print(
+            f"{model:<10} {threads:>7} {precision:<9} {middle(key, 0) / 1e9:>6.2f} s {middle(peer, 0) / 1e9:>6.2f} s "
+            f"{middle(peer, 0) / middle(key, 0):>5.2f} x {of_fp32:>8} {mebibytes(middle(key, 3)):>9} "
+            f"{mebibytes(fewest):>9} {middle(key, 3) / fewest:>6.2f}  {peer[3]}, {peer[2]}"
         )
     return True
 
