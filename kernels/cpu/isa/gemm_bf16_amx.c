@@ -144,6 +144,28 @@ static void pack_tile_columns(uint16_t *to, const tandem_product_bf16 *p, const 
 
 /* --- Tiles ---------------------------------------------------------------------------------------------- */
 
+/* Adds the products of some steps to the four tiles of sums. `next`: two rows a step are asked for, of
+ * `next_row` bytes, because tile stores wait for each line of memory. */
+AMX static inline __attribute__((always_inline)) void
+multiply_steps(const uint16_t *a, const uint16_t *b, int64_t steps, const char *next, size_t next_row)
+{
+    for (int64_t step = 0; step < steps; step++, a += STEP_ELEMENTS, b += STEP_ELEMENTS) {
+        _mm_prefetch(next, _MM_HINT_T1);
+        _mm_prefetch(next + LINE, _MM_HINT_T1);
+        _tile_loadd(4, a, LINE);
+        _tile_loadd(6, b, LINE);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + SIDE * STEP, LINE);
+        _tile_dpbf16ps(1, 4, 7);
+        _mm_prefetch(next + next_row, _MM_HINT_T1);
+        _mm_prefetch(next + next_row + LINE, _MM_HINT_T1);
+        _tile_loadd(5, a + SIDE * STEP, LINE);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        next += 2 * next_row;
+    }
+}
+
 /* sums = a panel of A times a panel of B, or with `add` what is added to. Rows of `row` elements. */
 AMX static void multiply_tile_panels(float *sums, int64_t row, const uint16_t *a, const uint16_t *b,
                                      int64_t steps, int add)
@@ -161,16 +183,7 @@ AMX static void multiply_tile_panels(float *sums, int64_t row, const uint16_t *a
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t step = 0; step < steps; step++, a += STEP_ELEMENTS, b += STEP_ELEMENTS) {
-        _tile_loadd(4, a, LINE);
-        _tile_loadd(6, b, LINE);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + SIDE * STEP, LINE);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + SIDE * STEP, LINE);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
+    multiply_steps(a, b, steps, (const char *)(sums + PANEL), row_bytes);
     _tile_stored(0, sums, row_bytes);
     _tile_stored(1, sums + SIDE, row_bytes);
     _tile_stored(2, sums + SIDE * row, row_bytes);

@@ -181,10 +181,12 @@ static void pack_image(uint16_t *to, const wgrad_call *g, const wgrad_grid *grid
 
 /* --- Products ------------------------------------------------------------------------------------------- */
 
-/* 32 by 32 sums in c, rows of `width`, over the places of a block. */
-AMX static void multiply_places(float *c, int64_t width, const uint16_t *a, const uint16_t *b,
-                                const wgrad_grid *grid, int64_t strips, int accumulate)
+/* 32 by 32 sums in c, rows of `width`, over the places of a block. Those of `next` are asked for meanwhile,
+ * two rows a step, because tile loads and stores wait for each line of memory. */
+AMX static void multiply_places(float *c, const float *next, int64_t width, const uint16_t *a,
+                                const uint16_t *b, const wgrad_grid *grid, int64_t strips, int accumulate)
 {
+    int64_t fetched = 0; /* rows of `next` */
     const size_t c_row = (size_t)width * sizeof *c, a_row = (size_t)grid->row * sizeof *a;
     __asm__ volatile("" ::: "memory"); /* what was packed is in memory before tiles load it */
     if (accumulate) {
@@ -201,6 +203,11 @@ AMX static void multiply_places(float *c, int64_t width, const uint16_t *a, cons
     for (int64_t strip = 0; strip < strips; strip++) {
         const uint16_t *at = a + strip * grid->strip_places;
         for (int64_t step = 0; step < grid->steps; step++, at += STEP, b += STEP_ELEMENTS) {
+            _mm_prefetch((const char *)(next + fetched * width), _MM_HINT_T1);
+            _mm_prefetch((const char *)(next + fetched * width + SIDE), _MM_HINT_T1);
+            _mm_prefetch((const char *)(next + (fetched + 1) * width), _MM_HINT_T1);
+            _mm_prefetch((const char *)(next + (fetched + 1) * width + SIDE), _MM_HINT_T1);
+            fetched = (fetched + 2) % PANEL;
             _tile_loadd(4, at, a_row);
             _tile_loadd(6, b, LINE);
             _tile_dpbf16ps(0, 4, 6);
@@ -232,8 +239,12 @@ static void add_panel(const wgrad_call *g, const wgrad_grid *grid, const wgrad_b
             const int64_t down = tap / g->kernel_w, across = tap % g->kernel_w;
             const int64_t phase = down % g->stride * grid->phases_x + across % g->stride;
             const int64_t place = down / g->stride * grid->width + across / g->stride;
-            multiply_places(g->y + (tap * g->from + channel) * g->to + to, g->to,
-                            x + phase * PANEL * grid->row + place, gradient, grid, block->strips, accumulate);
+            float *const sums = g->y + (tap * g->from + channel) * g->to + to;
+            const float *const next = tap + 1 < g->kernel_h * g->kernel_w ? sums + g->from * g->to
+                                      : to + PANEL < channels->to_end ? g->y + channel * g->to + to + PANEL
+                                                                      : sums;
+            multiply_places(sums, next, g->to, x + phase * PANEL * grid->row + place, gradient, grid,
+                            block->strips, accumulate);
         }
         gradient += block->strips * grid->steps * STEP_ELEMENTS;
     }
