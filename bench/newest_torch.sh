@@ -26,7 +26,8 @@ has_all() {
         grep -c '^installed$')" = ${#packages[@]} ]
 }
 report() {
-    inside python3 -c 'import sys, torch, torchvision; print(f"{sys.argv[1]}: PyTorch {torch.__version__}")' "$1"
+    echo "$1: PyTorch $(inside python3 -c 'import torch, torchvision
+print(torch.__version__)')"
 }
 if [ ! -d "$folder/debootstrap" ] && has_all; then report "$folder" && exit; fi
 

@@ -167,6 +167,7 @@ steps() {
         old "" --batch 4
         one tandem ours vit_b16 4 "$precision"
         new "" eager --batch 4
+        new sdpa sdpa --batch 4
         model=bert_base
         old "" --batch 4
         one tandem ours bert_base:seq=128 4 "$precision"

@@ -8,11 +8,11 @@ The models have the architecture of graph/zoo/resnet.c, vit_b16.c, bert_base.c (
 optimizers, fused on a CPU where this PyTorch has them so (2.4); inputs are noise, made before the clock starts. bf16
 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one thread each, each on a core of its
 own. With --labelled, bert_base's head reads the tokens that have a label alone, as tandem's does. --sdpa takes
-scaled_dot_product_attention in place of its parts, as torchvision's vit_b_16 always does, and --compile torch.compile.
-A turn is such options together, "labelled+sdpa", or "eager", none of them: --turns measures one after the other in
-one process and prints an object as each is measured, or its "error"; exit code 1 where there was one. On a card (one
-rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two steps are not
-counted. state_bytes: of weights, gradients and what the optimizer keeps.
+scaled_dot_product_attention in place of its parts, and --compile torch.compile. A turn is such options together,
+"labelled+sdpa", or "eager", none of them: --turns measures one after the other in one process and prints an object as
+each is measured, or its "error"; exit code 1 where there was one. On a card (one rank) AdamW is the fused one and
+cuDNN tries its algorithms, and peak_bytes are the card's. The first two steps are not counted. state_bytes: of
+weights, gradients and what the optimizer keeps.
 """
 import argparse
 import gc
@@ -66,6 +66,22 @@ class Block(nn.Module):
             return self.norm2(x + self.mlp(x))
         x = x + self.attention(self.norm1(x), mask)
         return x + self.mlp(self.norm2(x))
+
+
+class AttentionInParts(nn.Module):
+    """What nn.MultiheadAttention does with scaled_dot_product_attention since PyTorch 2, of its parts."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.heads = attention.num_heads
+        self.weight, self.bias, self.out = attention.in_proj_weight, attention.in_proj_bias, attention.out_proj
+
+    def forward(self, x, _key, _value, need_weights):
+        batch, length, width = x.shape
+        parts = F.linear(x, self.weight, self.bias).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        mixed = (q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5).softmax(-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, width)), None
 
 
 class Transformer(nn.Module):
@@ -123,6 +139,9 @@ def make(arguments):
         for part in model.modules():
             if isinstance(part, nn.GELU):
                 part.approximate = "tanh"  # as tandem's
+        if not arguments.sdpa:
+            for block in model.encoder.layers:
+                block.self_attention = AttentionInParts(block.self_attention)
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.3, **fused)
         return model, x.to(device), torch.randint(0, 1000, (batch,)).to(device), optimizer
     is_bert = arguments.model == "bert_base"
