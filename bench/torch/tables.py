@@ -63,7 +63,7 @@ def print_steps():
         peers = peers_of(cases, *key[:3]) if key[3] == OURS and isinstance(cases[key], list) else []
         if peers:
             best[key] = min(peers, key=lambda peer: middle(peer, 0))
-    wide = max(len(key[3]) for key in cases)
+    wide = max((len(key[3]) for key in cases), default=7)
     print(
         f"{'model':<10} {'threads':>7} {'precision':<9} {'program':<{wide}} {'rounds':>6} {'step':>8} {'least':>8} "
         f"{'most':>8} {'tandem':>7} {'peak':>9} {'of the model':>13} {'beyond':>9}"
