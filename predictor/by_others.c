@@ -423,7 +423,7 @@ static residual_range range_of_nearest(const tandem_kriged *nearest, int n)
 static double residual_of_nearest(double *unknown, const other_set *set, tandem_work_class class,
                                   const float at[TANDEM_N_SHAPE], float least)
 {
-    tandem_kriged nearest[TANDEM_MAX_KRIGED];
+    tandem_kriged nearest[TANDEM_MAX_KRIGED] = {{.residual = 0}};
     const int n = take_nearest(nearest, set, at, least);
     const residual_range range = range_of_nearest(nearest, n);
     const double residual = tandem_kriging_residual(
@@ -547,7 +547,7 @@ static void bound_member(double *low, double *high, const asking *ask, const tan
                          const tandem_kernel_time *form)
 {
     float at[TANDEM_N_SHAPE];
-    tandem_kriged nearest[TANDEM_MAX_KRIGED];
+    tandem_kriged nearest[TANDEM_MAX_KRIGED] = {{.residual = 0}};
     const other_set *const set = &ask->of->set[ask->set];
     const double level = set->level[ask->manner];
     locate_work(at, work, ask->timed);

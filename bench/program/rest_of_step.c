@@ -108,14 +108,14 @@ static void order_kinds(int order[REST_KINDS], const rest_of_step *rest)
 json_t *rest_of_step_json(const rest_of_step *rest, int64_t products_ns, int64_t step_ns)
 {
     json_t *array = json_array();
-    int order[REST_KINDS];
+    int order[REST_KINDS] = {0};
     order_kinds(order, rest);
     for (int k = 0; k < REST_KINDS; k++)
         if (rest->of[order[k]].count > 0)
-            json_array_append_new(array, json_pack("{s:s,s:i,s:I}", "kind", rest_names[order[k]], "count",
+            json_array_append_new(array, json_pack("{s:s,s:i,s:I}", "kind", rest_names[order[k]], "tasks",
                                                    rest->of[order[k]].count, "step_ns",
                                                    (json_int_t)rest->of[order[k]].ns));
-    json_array_append_new(array, json_pack("{s:s,s:i,s:I}", "kind", "outside tasks", "count", 0, "step_ns",
+    json_array_append_new(array, json_pack("{s:s,s:i,s:I}", "kind", "outside tasks", "tasks", 0, "step_ns",
                                            (json_int_t)outside_tasks_ns(rest, products_ns, step_ns)));
     return array;
 }
@@ -130,7 +130,7 @@ static void add_rest_row(cli_table *table, const char *name, int count, int64_t 
 
 void rest_of_step_rows(const rest_of_step *rest, int64_t products_ns, int64_t step_ns, cli_table *table)
 {
-    int order[REST_KINDS];
+    int order[REST_KINDS] = {0};
     order_kinds(order, rest);
     for (int k = 0; k < REST_KINDS; k++)
         if (rest->of[order[k]].count > 0)

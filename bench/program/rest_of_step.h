@@ -19,7 +19,7 @@ typedef struct rest_of_step {
 /* rest_of_step_add: counts one task that is no product. */
 void rest_of_step_add(rest_of_step *rest, const tandem_step *step, int task, int64_t median_ns);
 
-/* rest_of_step_json: an array of {"kind", "count", "step_ns"}, then what no task took: the step less its
+/* rest_of_step_json: an array of {"kind", "tasks", "step_ns"}, then what no task took: the step less its
  * tasks. NULL without memory.
  *   products_ns, step_ns [in]  medians, in ns */
 json_t *rest_of_step_json(const rest_of_step *rest, int64_t products_ns, int64_t step_ns);

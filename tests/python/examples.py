@@ -56,7 +56,8 @@ class Examples(Case):
         printed, code = self.run_example("whatif.py")
         self.assertLessEqual(len(code.splitlines()), 40)
         self.assertIn("21 with a precision", printed)
-        self.assertEqual(printed.count("times as many samples a second"), 4)
+        self.assertEqual(printed.count("times as many samples a second"), 3)
+        self.assertRegex(printed, r"all devices [\d.]+ times as many samples/s of goodput")
 
     def test_a_saved_graph_on_the_command_line(self):
         self.run_example("save.py")

@@ -253,8 +253,8 @@ static void add_panel(const wgrad_call *g, const wgrad_grid *grid, const wgrad_b
 static void add_block(const wgrad_call *g, const wgrad_grid *grid, const wgrad_block *block,
                       const wgrad_channels *channels, int accumulate)
 {
-    uint16_t *const x = (uint16_t *)g->workspace, *const gradient =
-                                                      x + group_panels(g) * packed_x_elements(grid);
+    uint16_t *const x = (uint16_t *)(void *)g->workspace, *const gradient =
+                                                              x + group_panels(g) * packed_x_elements(grid);
     pack_gradient(gradient, g, grid, block, channels->to_begin, channels->to_end);
     for (int64_t channel = channels->from_begin; channel < channels->from_end; channel += GROUP * PANEL) {
         const int64_t panels = smaller_place((channels->from_end - channel) / PANEL, GROUP);
