@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -76,4 +77,14 @@ tandem_cpu_tiles_state tandem_cpu_tiles(void)
     const tandem_cpu_tiles_state state = ask_for_tiles();
     atomic_store(&known, 1 + (int)state);
     return state;
+}
+
+const char *tandem_cpu_tiles_missing(void)
+{
+    switch (tandem_cpu_tiles()) {
+    case TANDEM_TILES_ABSENT: return "amx";
+    case TANDEM_TILES_REFUSED: return "amx (Linux refuses this process its registers)";
+    case TANDEM_TILES_TRAP: return "amx (the CPU shows it, but its instructions trap)";
+    default: return NULL;
+    }
 }

@@ -12,6 +12,9 @@ typedef enum tandem_cpu_tiles_state {
  * shows them, a child process runs a tile instruction first: a hypervisor may show the flag and trap. */
 tandem_cpu_tiles_state tandem_cpu_tiles(void);
 
+/* tandem_cpu_tiles_missing: what tandem_cpu_tiles lacks, in a word and a reason; NULL: nothing. */
+const char *tandem_cpu_tiles_missing(void);
+
 /* tandem_cpu_tiles_probe: the same of a probe that the caller gives, for tests: it runs in a child process
  * and returns, or ends. 1: it returned; also where no child can be made: then nothing speaks against it. */
 int tandem_cpu_tiles_probe(void (*probe)(void));

@@ -81,7 +81,7 @@ typedef struct tandem_isa_kernels {
      * (bench/README.md) */
     int uses_onednn_int8;
     int multiplies_bf16; /* whether this row may run gemm_bf16, and weight_gradient of bf16 */
-    int has_tiles;       /* of AMX: bf16 products are far faster than f32 ones */
+    int has_tiles;       /* of AMX: int8 products are this table's, and bf16 is faster than Winograd in f32 */
 #define ISA_KERNEL(result, name, ...) result (*name)(__VA_ARGS__);
 #include "kernels/cpu/isa/kernels.def"
 } tandem_isa_kernels;

@@ -34,7 +34,14 @@ static int machine_runs_isa(const char *name)
     if (!__builtin_cpu_supports("avx512vnni")) return 0;
     if (strcmp(name, "avx512_vnni") == 0) return 1;
     if (strcmp(name, "avx512_bf16") == 0) return __builtin_cpu_supports("avx512bf16") != 0;
-    return tandem_cpu_tiles() == TANDEM_TILES_USABLE;
+    return !tandem_cpu_tiles_missing();
+}
+
+/* Of a machine that cannot run avx512_amx. */
+static const char *missing_of_amx(void)
+{
+    const char *const tiles = tandem_cpu_tiles_missing();
+    return tiles ? tiles : "AVX-512 with VNNI";
 }
 
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error)
@@ -49,8 +56,10 @@ tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *is
             return TANDEM_OK;
         }
         if (!is_best)
-            return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set '%s'",
-                                    isa);
+            return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                    "this machine lacks the instruction set '%s'%s%s", isa,
+                                    strcmp(isa, "avx512_amx") == 0 ? ": " : "",
+                                    strcmp(isa, "avx512_amx") == 0 ? missing_of_amx() : "");
     }
     if (is_best)
         return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");

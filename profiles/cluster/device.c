@@ -123,7 +123,7 @@ static bool cpu_has_feature(const char *feature)
     CHECK("avx512bf16")
 #undef CHECK
     if (strcmp(feature, "avxvnni") == 0) return has_avxvnni();
-    if (strcmp(feature, "amx") == 0) return tandem_cpu_tiles() == TANDEM_TILES_USABLE;
+    if (strcmp(feature, "amx") == 0) return !tandem_cpu_tiles_missing();
 #else
     (void)feature;
 #endif
@@ -139,17 +139,6 @@ static void append_to_list(char *text, size_t size, const char *word)
     text[used] = '\0';
 }
 
-/* A feature that is missing, and why the CPU's having it would not do. */
-static const char *text_of_missing(const char *feature)
-{
-    if (strcmp(feature, "amx") != 0) return feature;
-    switch (tandem_cpu_tiles()) {
-    case TANDEM_TILES_REFUSED: return "amx (Linux refuses this process its registers)";
-    case TANDEM_TILES_TRAP: return "amx (the CPU shows it, but its instructions trap)";
-    default: return feature;
-    }
-}
-
 /* Writes the features of a row that this machine lacks into missing[size]; returns how many. */
 static int list_missing_features(int index, char *missing, size_t size)
 {
@@ -160,7 +149,7 @@ static int list_missing_features(int index, char *missing, size_t size)
     char *rest = NULL;
     for (char *one = strtok_r(features, " ", &rest); one; one = strtok_r(NULL, " ", &rest))
         if (!cpu_has_feature(one)) {
-            append_to_list(missing, size, text_of_missing(one));
+            append_to_list(missing, size, strcmp(one, "amx") == 0 ? tandem_cpu_tiles_missing() : one);
             n++;
         }
     return n;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "tandem/kernels.h"
+#include "tests/support/bf16_numbers.h"
 #include "tests/support/tandem_test.h"
 
 static const char *const names[] = {"avx512_bf16", "avx512_amx"};
@@ -20,15 +21,6 @@ static const tandem_kernels *open_bf16(const char *name)
 
 /* A small whole number, and its bf16. */
 static int number_at(int64_t i, int64_t j) { return (int)((i * 131 + j * 71 + i * j % 13) % 17) - 8; }
-static uint16_t half_of(int value)
-{
-    union {
-        float value;
-        uint32_t bits;
-    } both = {(float)value};
-    return (uint16_t)(both.bits >> 16);
-}
-
 /* A matrix whose element (i, j) is at i·row + j·column. */
 typedef struct half_matrix {
     int64_t row, column;

@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "kernels/cpu/isa_kernels.h"
+#include "tests/support/bf16_numbers.h"
 #include "tests/support/tandem_test.h"
 
 static const char *const isa_names[] = {"avx512", "avx512_vnni", "avx512_bf16", "avx512_amx"};
@@ -16,15 +17,6 @@ static const float untouched = 12345;
 static int number_at(int64_t i, uint32_t salt)
 {
     return (int)(((uint32_t)i * 2654435761u ^ salt) >> 13) % 5 - 2;
-}
-
-static uint16_t half_of(int value)
-{
-    union {
-        float value;
-        uint32_t bits;
-    } both = {(float)value};
-    return (uint16_t)(both.bits >> 16);
 }
 
 /* n numbers, in f32 or bf16. */

@@ -172,22 +172,9 @@ AMX static void multiply_tile_panels(float *sums, int64_t row, const uint16_t *a
 {
     const size_t row_bytes = (size_t)row * sizeof *sums;
     __asm__ volatile("" ::: "memory"); /* what was packed is in memory before tiles load it */
-    if (add) {
-        _tile_loadd(0, sums, row_bytes);
-        _tile_loadd(1, sums + SIDE, row_bytes);
-        _tile_loadd(2, sums + SIDE * row, row_bytes);
-        _tile_loadd(3, sums + SIDE * row + SIDE, row_bytes);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+    begin_tile_sums(sums, row_bytes, add);
     multiply_steps(a, b, steps, (const char *)(sums + PANEL), row_bytes);
-    _tile_stored(0, sums, row_bytes);
-    _tile_stored(1, sums + SIDE, row_bytes);
-    _tile_stored(2, sums + SIDE * row, row_bytes);
-    _tile_stored(3, sums + SIDE * row + SIDE, row_bytes);
+    store_tile_sums(sums, row_bytes);
 }
 
 /* Writes a panel's sums to rows i … and columns j … of C. */

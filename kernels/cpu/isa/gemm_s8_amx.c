@@ -85,10 +85,7 @@ static void pack_rows_step(int8_t *to, const tandem_product_s8 *p, int64_t i, in
 AMX static void multiply_panels(int32_t sums[PANEL][PANEL], const int8_t *a, const int8_t *b, int64_t steps)
 {
     __asm__ volatile("" ::: "memory"); /* what was packed is in memory before tiles load it */
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    begin_tile_sums(sums, sizeof *sums, 0);
     for (const int8_t *end = a + steps * PANEL_STEP; a < end; a += PANEL_STEP, b += PANEL_STEP) {
         _tile_loadd(4, a, DEPTH);
         _tile_loadd(6, b, PANEL * RUN);
@@ -99,10 +96,7 @@ AMX static void multiply_panels(int32_t sums[PANEL][PANEL], const int8_t *a, con
         _tile_dpbssd(2, 5, 6);
         _tile_dpbssd(3, 5, 7);
     }
-    _tile_stored(0, sums[0], sizeof *sums);
-    _tile_stored(1, sums[0] + SIDE, sizeof *sums);
-    _tile_stored(2, sums[SIDE], sizeof *sums);
-    _tile_stored(3, sums[SIDE] + SIDE, sizeof *sums);
+    store_tile_sums(sums, sizeof *sums);
 }
 
 /* Rows i … of C, columns j …; in the order of operations of gemm_s8_store_rows. */

@@ -43,6 +43,7 @@ const tandem_isa_kernels ISA(kernels)[] = {
     },
     {
         .isa = "avx512_amx",
+        .uses_onednn_int8 = USES_ONEDNN_INT8,
         .multiplies_bf16 = 1,
         .has_tiles = 1,
 #define ISA_KERNEL MEMBER

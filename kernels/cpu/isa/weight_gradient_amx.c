@@ -189,17 +189,7 @@ AMX static void multiply_places(float *c, const float *next, int64_t width, cons
     int64_t fetched = 0; /* rows of `next` */
     const size_t c_row = (size_t)width * sizeof *c, a_row = (size_t)grid->row * sizeof *a;
     __asm__ volatile("" ::: "memory"); /* what was packed is in memory before tiles load it */
-    if (accumulate) {
-        _tile_loadd(0, c, c_row);
-        _tile_loadd(1, c + SIDE, c_row);
-        _tile_loadd(2, c + SIDE * width, c_row);
-        _tile_loadd(3, c + SIDE * width + SIDE, c_row);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+    begin_tile_sums(c, c_row, accumulate);
     for (int64_t strip = 0; strip < strips; strip++) {
         const uint16_t *at = a + strip * grid->strip_places;
         for (int64_t step = 0; step < grid->steps; step++, at += STEP, b += STEP_ELEMENTS) {
@@ -218,10 +208,7 @@ AMX static void multiply_places(float *c, const float *next, int64_t width, cons
             _tile_dpbf16ps(3, 5, 7);
         }
     }
-    _tile_stored(0, c, c_row);
-    _tile_stored(1, c + SIDE, c_row);
-    _tile_stored(2, c + SIDE * width, c_row);
-    _tile_stored(3, c + SIDE * width + SIDE, c_row);
+    store_tile_sums(c, c_row);
 }
 
 /* The channels of a call. */
