@@ -297,6 +297,19 @@ run_other bench 2 products --model mlp:width=16 --device "$weakest,$weakest" &&
     grep -q "measures one device, got 2" err
 report "bench products on two devices: exit code 2" $?
 
+# --- int8_full on CPUs that multiply it in vectors and in tiles ---
+for device in cpu:avx512_vnni cpu:avx512_amx; do
+    run 0 train --model vit_tiny:depth=1 --batch 4 --cluster "$device" --uniform int8_full --steps 3 --json -q
+    grep -o '"loss": \[[^]]*\]' <(tr -d '\n' <out) >"losses.$device"
+done
+if grep -q 'cannot be' err; then
+    skip "int8_full: the same losses in vectors and in tiles" "this machine has no AMX"
+else
+    [ -s losses.cpu:avx512_amx ] && cmp losses.cpu:avx512_vnni losses.cpu:avx512_amx
+    report "int8_full: the same losses in vectors and in tiles" $?
+fi
+rm -f losses.*
+
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"
 [ $failed = 0 ]

@@ -1,4 +1,5 @@
-/* amx.h: the versions of kernels.def's products for the tile registers of AMX, and how they are set up and hold sums. */
+/* amx.h: the versions of kernels.def's products for the tile registers of AMX; how tiles are set up, and how
+ * they hold sums. */
 #pragma once
 
 #include "kernels/cpu/isa/isa.h"
