@@ -33,11 +33,40 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
     return status == dnnl_success ? TANDEM_OK : onednn_error(kernel, status, "prepare", error);
 }
 
-int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description)
+static int is_implementation(const_dnnl_primitive_desc_t description, const char *beginning)
 {
     const char *name = NULL;
     return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-           name && strncmp(name, "ref", 3) == 0;
+           name && strncmp(name, beginning, strlen(beginning)) == 0;
+}
+
+tandem_status cpu_primitive_describe_by(dnnl_primitive_desc_t *description, const tandem_kernel *kernel,
+                                        const_dnnl_op_desc_t operation, dnnl_primitive_attr_t attributes,
+                                        const char *wanted, tandem_error *error)
+{
+    const tandem_status status =
+        cpu_primitive_describe(description, kernel, operation, attributes, NULL, error);
+    dnnl_primitive_desc_iterator_t each = NULL;
+    if (status != TANDEM_OK || is_implementation(*description, wanted) ||
+        dnnl_primitive_desc_iterator_create(&each, operation, attributes, kernel->device->engine, NULL) !=
+            dnnl_success)
+        return status;
+    do {
+        dnnl_primitive_desc_t found = dnnl_primitive_desc_iterator_fetch(each);
+        if (found && is_implementation(found, wanted)) {
+            dnnl_primitive_desc_destroy(*description);
+            *description = found;
+            break;
+        }
+        if (found) dnnl_primitive_desc_destroy(found);
+    } while (dnnl_primitive_desc_iterator_next(each) == dnnl_success);
+    dnnl_primitive_desc_iterator_destroy(each);
+    return status;
+}
+
+int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description)
+{
+    return is_implementation(description, "ref");
 }
 
 static dnnl_status_t add_primitive_argument(cpu_primitive *primitive, dnnl_engine_t engine, int id,
