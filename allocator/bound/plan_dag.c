@@ -120,8 +120,8 @@ static tandem_status plan_dag_no_memory(const dag_builder *b, tandem_error *erro
                             b->step->graph->model, b->step->graph->n_op, b->n_state, b->n_arc);
 }
 
-/* The number of a sequence that is one item longer than sequence `before`: a task variant, or at the end the
- * bytes. 0 is the empty sequence; −1: no memory. */
+/* The number of a sequence that is one item longer than sequence `before`: a task variant; or, with `ends`,
+ * the layer at the begin and the bytes at the end. 0 is the empty sequence; −1: no memory. */
 static int intern_sequence_item(dag_builder *b, int before, int ends, uint64_t what)
 {
     const uint64_t pair[2] = {(uint64_t)before << 1 | (uint64_t)ends, what};
@@ -129,9 +129,11 @@ static int intern_sequence_item(dag_builder *b, int before, int ends, uint64_t w
     return last < 0 ? -1 : last + 1;
 }
 
-static int intern_sequence(dag_builder *b)
+/* A layer's task sets are its own, even where they are equal to those of another layer:
+ * find_common_tasks counts them. */
+static int intern_sequence(dag_builder *b, int l)
 {
-    int last = 0;
+    int last = intern_sequence_item(b, 0, 1, (uint64_t)l);
     for (int k = 0; k < b->stage_cost.n_task_variant && last >= 0; k++) {
         const tandem_task_variant entry = b->stage_cost.task_variant[k];
         last = intern_sequence_item(b, last, 0, (uint64_t)(entry.task * TANDEM_MAX_VARIANT + entry.variant));
@@ -160,10 +162,10 @@ static int append_task_set(dag_builder *b)
     return plan_dag->n_task_set++;
 }
 
-/* The number of the task set with the content of b->stage_cost; −1: no memory. */
-static int intern_task_set(dag_builder *b)
+/* The number of the task set of layer l with the content of b->stage_cost; −1: no memory. */
+static int intern_task_set(dag_builder *b, int l)
 {
-    const int before = b->sequence.n, last = intern_sequence(b);
+    const int before = b->sequence.n, last = intern_sequence(b, l);
     if (last < 0 || !tandem_reserve(&b->task_set_of, &b->task_set_of_capacity, (size_t)(last + 1),
                                     sizeof *b->task_set_of))
         return -1;
@@ -198,7 +200,7 @@ static int add_transitions(dag_builder *b, int l, int pattern)
         tandem_state_space_transition(b->space, l + 1, (tandem_precision)p, key_at(&b->pattern, pattern),
                                       &b->stage_cost, &b->set_bits[(size_t)m * (size_t)n_word]);
         if (!are_costs_measured(b)) continue;
-        b->transition[m] = intern_task_set(b);
+        b->transition[m] = intern_task_set(b, l);
         if (b->transition[m] < 0) return 0;
     }
     return 1;

@@ -157,11 +157,14 @@ static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, i
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
     cpu_team_set(((const cpu_device *)device)->n_core);
     const cpu_operator *found = cpu_operator_rows[kernel_row_of(task_spec, op)];
-    tandem_attention attention; /* its parts run here, one by one */
-    if (tandem_step_attention(step, task, &attention)) found = NULL;
+    tandem_attention attention;
+    if (tandem_step_attention(step, task, &attention)) found = &cpu_attention;
     if (!found || (!found->prepare && !found->forward)) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
+    if (found == &cpu_attention) prepared->attention = attention;
+    for (int k = 0; k < task_spec->n_write; k++)
+        if (task_spec->write[k] >= 0) prepared->written[k] = step->value[task_spec->write[k]].dtype;
     prepared->is_emulated = step->options.emulated;
     const int is_wrapped = prepared->is_emulated && found != &cpu_cast;
     if (is_wrapped) prepared->task = cpu_emulated_task(task_spec);

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/isa_kernels.h"
 #include "tandem/advanced/device_backend.h"
+#include "tandem/advanced/step.h"
 
 typedef struct cpu_device {
     char name[TANDEM_DEVICE_NAME];
@@ -32,6 +33,8 @@ struct tandem_kernel {
     const tandem_op *op; /* NULL for update */
     tandem_task task;    /* a copy: kind, precision, from, to; where emulated, in f32 but for casts */
     int is_emulated;
+    tandem_attention attention; /* of one that is one task, and what that writes */
+    tandem_dtype written[TANDEM_TASK_WRITES];
     uint64_t workspace_bytes;
     void *state; /* of the operator; `destroy` frees it */
     void (*destroy)(void *state);
@@ -51,8 +54,9 @@ typedef struct cpu_operator {
 #include "tandem/op.def"
 #undef ROW
 
-/* Casts: backend/cpu/cast.c; accumulate: backend/cpu/op/add.c */
-extern const cpu_operator cpu_cast, cpu_accumulate;
+/* Casts: backend/cpu/cast.c; accumulate: backend/cpu/op/add.c; an attention that is one task
+ * (tandem_step_attention): backend/cpu/op/attention.c */
+extern const cpu_operator cpu_cast, cpu_accumulate, cpu_attention;
 
 /* The device backend itself: backend/cpu/cpu.c */
 extern const tandem_device_backend tandem_cpu_backend;

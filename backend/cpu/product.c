@@ -35,7 +35,7 @@ static int append_sum_post_op(dnnl_primitive_attr_t attributes)
     return is_set;
 }
 
-/* Where B is as it is stored, oneDNN's first choice with AVX-512 (brgemm, in 2.6) reads it in place, row after
+/* Where B is as it is stored, oneDNN's first choice with AVX-512 (brgemm, in 2.6) reads it in place, row by
  * row, and lines that are 4 KiB apart evict each other. Its gemm packs B. With an Intel Xeon, one thread:
  * (788, 768)·(768, 3072) 48 ms and 22 ms, (76, 30522)·(30522, 768) 39 and 24; with B transposed both pack
  * it, and are within a tenth. Small products are faster in place. gemm takes its copies from malloc. */

@@ -41,9 +41,9 @@ typedef struct tandem_device {
      * (BY_ROWS in op.def): cuda:N. 0: they read and write f32. So it is with described devices, whose times
      * are held against published ones of frameworks that do so (bench/published.sh) */
     int narrow_rows;
-    /* 1: attention whose products have one 16-bit precision is one kernel, which keeps its scores on the
-     * chip (tandem_step_attention in step.h): cuda:N */
-    int fused_attention;
+    /* Bit p: attention whose two products have precision p is one kernel, which keeps its scores on the chip
+     * (tandem_step_attention in step.h): bf16 and fp16 on cuda:N; on CPUs as cpu.def says */
+    unsigned fused_attention;
     /* 1: kernels of some consecutive tasks are one (tandem_step_is_merged in step.h): cuda:N */
     int merged_tasks;
     /* 1: rows of logits begin at multiples of 16 bytes (tandem_step_padded_row in step.h): cuda:N */

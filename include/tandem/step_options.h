@@ -20,7 +20,8 @@ typedef struct tandem_step_options {
     } scaling;      /* of casts to one-byte dtypes whose range is not known in advance (docs/rounding.md) */
     int transposed_copy; /* of the device (cluster.h), as amp_dtype is. 1: casts write transposed copies */
     int narrow_rows;     /* of the device, too. 1: operators by rows (op.def) read and write narrow floats */
-    int fused_attention; /* of the device, too. 1: attention in 16 bits is one task (tandem_step_attention) */
+    unsigned fused_attention; /* of the device, too. Bit p: attention in precision p is one task, of fp32,
+                               * bf16 and fp16 (tandem_step_attention) */
     int merged_tasks;    /* of the device, too. 1: some tasks are one launch (tandem_step_is_merged) */
     int padded_rows;     /* of the device, too. 1: rows of logits may have gaps (tandem_step_padded_row) */
     int with_norm;       /* 1: no update runs before the norm of all gradients is known */

@@ -35,8 +35,8 @@ enum {
 };
 /* clang-format off */
 static const tandem_device devices[] = {
-#define ROW(name, features, amp_dtype, precisions, meaning)                                                  \
-    {name, meaning, precisions, TANDEM_##amp_dtype, 0, 0, 0, 0, 0, 0, {.n_sm = 0}},
+#define ROW(name, features, amp_dtype, precisions, attention, meaning)                                       \
+    {name, meaning, precisions, TANDEM_##amp_dtype, 0, 0, 0, attention, 0, 0, {.n_sm = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
 #define ROW(name, capability, memory_gb, meaning, ...)                                                       \
@@ -57,7 +57,7 @@ static const tandem_device devices[] = {
 /* clang-format on */
 /* CPU features of the first rows; described devices have none. */
 static const char *const features_of[] = {
-#define ROW(name, features, amp_dtype, precisions, meaning) features,
+#define ROW(name, features, amp_dtype, precisions, attention, meaning) features,
 #include "profiles/devices/cpu.def"
 #undef ROW
 };
@@ -66,7 +66,8 @@ enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 /* GPUs that kernels run on, by number. The backend (backend/cuda/device.c) knows their properties; one
  * older than Ampere reports there that it has no bf16. */
 static const tandem_device any_gpu = {
-    "cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)AMP_89, 0, 1, 1, 1, 1, 1, {.n_sm = 0}};
+    "cuda:N",   "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)AMP_89, 0, 1, 1, BF16 | FP16, 1, 1,
+    {.n_sm = 0}};
 enum { MAX_GPU_DIGITS = 3 };
 
 /* "cuda:" and a number without leading zeros. */

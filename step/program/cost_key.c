@@ -51,7 +51,9 @@ static int attention_cost_key(const tandem_step *step, const tandem_task *task, 
     const tandem_precision precision = attention_variant_precision(variant);
     const tandem_precision_row *const row = tandem_precision_get(precision);
     const tandem_dtype to = output_dtype_at((variant - TANDEM_ATTENTION_VARIANT) % N_OUTPUT_DTYPE);
-    if (attention_of(step, task->op) != task->op || pass == TANDEM_PASS_WGRAD) return 0;
+    if (attention_of(step, task->op) != task->op || pass == TANDEM_PASS_WGRAD ||
+        !is_attention_precision(step, precision))
+        return 0;
     if (pass == TANDEM_PASS_FORWARD && to != row->output) return 0;
     const tandem_attention a = step_attention_of(step->graph, task->op);
     *key = (tandem_cost_key){
@@ -224,8 +226,11 @@ uint64_t tandem_step_variants(const tandem_step *step, int t, unsigned precision
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
             if (precisions >> p & 1) variants |= output_dtypes << N_OUTPUT_DTYPE * p;
         for (int v = TANDEM_ATTENTION_VARIANT;
-             v < TANDEM_MAX_VARIANT && attention_of(step, task->op) == task->op; v += N_OUTPUT_DTYPE)
-            if (precisions >> attention_variant_precision(v) & 1) variants |= output_dtypes << v;
+             v < TANDEM_MAX_VARIANT && attention_of(step, task->op) == task->op; v += N_OUTPUT_DTYPE) {
+            const tandem_precision precision = attention_variant_precision(v);
+            if (precisions >> precision & 1 && is_attention_precision(step, precision))
+                variants |= output_dtypes << v;
+        }
         return variants;
     case TANDEM_TASK_ACCUMULATE: return output_dtypes;
     default: return 1;

@@ -32,9 +32,9 @@ static inline int attention_scores_of(const tandem_graph *graph, int mix)
     return graph->op[graph->op[p].kind == TANDEM_OP_DROPOUT ? graph->op[p].input[0] : p].input[0];
 }
 
-static inline int is_attention_precision(tandem_precision precision)
+static inline int is_attention_precision(const tandem_step *step, tandem_precision precision)
 {
-    return precision == TANDEM_PRECISION_BF16 || precision == TANDEM_PRECISION_FP16;
+    return (step->options.fused_attention & TANDEM_ATTENTION_PRECISIONS) >> precision & 1;
 }
 
 /* Whether the current precisions fuse the operators of operator i's attention: both products have one
@@ -42,7 +42,7 @@ static inline int is_attention_precision(tandem_precision precision)
 static inline int is_fused(const tandem_step *step, int i)
 {
     const int mix = attention_of(step, i);
-    return mix >= 0 && is_attention_precision(step->precision[mix]) &&
+    return mix >= 0 && is_attention_precision(step, step->precision[mix]) &&
            step->precision[mix] == step->precision[attention_scores_of(step->graph, mix)];
 }
 
@@ -176,16 +176,21 @@ static inline int dgrad_variant(const tandem_step *step, int i)
 
 /* The variants of an attention's tasks come after those of its last operator: of the gradients of q, k and
  * v, which may have several dtypes, the first decides the cost. */
-enum { N_ATTENTION_PRECISION = 2 };
+enum { N_ATTENTION_PRECISION = 3 };
+static const tandem_precision attention_precision[N_ATTENTION_PRECISION] = {
+    TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP32};
+static inline int attention_precision_index(tandem_precision precision)
+{
+    return precision == TANDEM_PRECISION_BF16 ? 0 : precision == TANDEM_PRECISION_FP16 ? 1 : 2;
+}
 static inline int attention_variant(tandem_precision precision, tandem_dtype to)
 {
-    return TANDEM_ATTENTION_VARIANT + N_OUTPUT_DTYPE * (precision == TANDEM_PRECISION_FP16) +
+    return TANDEM_ATTENTION_VARIANT + N_OUTPUT_DTYPE * attention_precision_index(precision) +
            output_dtype_index(to);
 }
 static inline tandem_precision attention_variant_precision(int variant)
 {
-    return variant < TANDEM_ATTENTION_VARIANT + N_OUTPUT_DTYPE ? TANDEM_PRECISION_BF16
-                                                               : TANDEM_PRECISION_FP16;
+    return attention_precision[(variant - TANDEM_ATTENTION_VARIANT) / N_OUTPUT_DTYPE];
 }
 
 /* The variant of a cast, which is from an output dtype, or of a saved cast, which is from s8 to one: no other

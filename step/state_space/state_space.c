@@ -360,14 +360,22 @@ static int waits_bit(tandem_precision precision)
     return BIT_WAITS + (attention_variant(precision, TANDEM_F32) - TANDEM_ATTENTION_VARIANT) / N_OUTPUT_DTYPE;
 }
 
-/* The precision of scores that wait for that of the last product; fp32: they do not wait. */
-static tandem_precision waiting_precision(const tandem_state_space *space, int scores)
+/* The precision of scores that wait for that of the last product; −1: they do not wait. */
+static int waiting_precision(const tandem_state_space *space, int scores)
 {
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        if (is_attention_precision((tandem_precision)p) &&
+        if (is_attention_precision(&space->step, (tandem_precision)p) &&
             space->state_bits[scores] >> waits_bit((tandem_precision)p) & 1)
-            return (tandem_precision)p;
-    return TANDEM_PRECISION_FP32;
+            return p;
+    return -1;
+}
+
+/* One with which scores fuse nothing. */
+static tandem_precision separate_precision(const tandem_state_space *space)
+{
+    int p = 0;
+    while (is_attention_precision(&space->step, (tandem_precision)p)) p++;
+    return (tandem_precision)p;
 }
 
 /* Operator i of the attention that ends with operator `mix`. */
@@ -375,17 +383,17 @@ static void count_attention_operator(tandem_state_space *space, int i, int mix)
 {
     const int scores = attention_scores_of(space->step.graph, mix);
     const tandem_precision own = space->step.precision[scores];
-    if (i == scores && is_attention_precision(own))
+    if (i == scores && is_attention_precision(&space->step, own))
         space->state_bits[scores] |= UINT64_C(1) << waits_bit(own);
-    const tandem_precision waiting = waiting_precision(space, scores);
-    if (waiting == TANDEM_PRECISION_FP32) {
-        if (i > scores) space->step.precision[scores] = TANDEM_PRECISION_FP32; /* fuses nothing */
+    const int waiting = waiting_precision(space, scores);
+    if (waiting < 0) {
+        if (i > scores) space->step.precision[scores] = separate_precision(space);
         count_separate_operator(space, i);
         return;
     }
     if (i < mix) return;
-    space->step.precision[scores] = waiting;
-    if (space->step.precision[mix] == waiting)
+    space->step.precision[scores] = (tandem_precision)waiting;
+    if ((int)space->step.precision[mix] == waiting)
         count_attention(space, mix);
     else
         for (int k = scores; k <= mix; k++) count_separate_operator(space, k);
@@ -510,7 +518,8 @@ static void note_attention_bits(tandem_state_space *space, const unsigned *allow
         if (attention_of(&space->step, mix) != mix) continue;
         const int scores = attention_scores_of(space->step.graph, mix);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            if (!is_attention_precision((tandem_precision)p) || !(allowed[scores] & 1u << p)) continue;
+            if (!is_attention_precision(&space->step, (tandem_precision)p) || !(allowed[scores] & 1u << p))
+                continue;
             for (int s = space->stage_of[scores]; s <= space->stage_of[mix]; s++) {
                 space->current_stage = s;
                 note_bit_use(space, scores, waits_bit((tandem_precision)p), s);

@@ -301,7 +301,8 @@ static void what_has_no_kernel_is_an_error(void **state)
 
 static void launches_are_those_that_a_step_counts(void **state)
 {
-    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = 1};
+    const tandem_step_options options = {
+        .narrow_rows = 1, .fused_attention = TANDEM_ATTENTION_PRECISIONS & ~(1u << TANDEM_PRECISION_FP32)};
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;
     int n_attention = 0;

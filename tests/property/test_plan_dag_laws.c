@@ -13,8 +13,14 @@ static const uint64_t seed = 20241;
 
 /* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as
  * the wider one. */
-static const char *const clusters[] = {
-    "cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni", "cuda:0", "t4", "b200"};
+static const char *const clusters[] = {"cpu:avx512_bf16",
+                                       "2*cpu:avx2_vnni",
+                                       "cpu:avx512_bf16 + cpu:avx2_vnni",
+                                       "cpu:avx512_amx",
+                                       "cpu:avx512_amx + cpu:avx2_vnni",
+                                       "cuda:0",
+                                       "t4",
+                                       "b200"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
 static void *array_plan_dag(size_t n, size_t size)
@@ -417,8 +423,11 @@ static void check_zoo(tandem_step_options variant)
 /* Whether a plan's attention is one task depends on two choices. */
 static void laws_hold_where_attention_is_one_task(void **state)
 {
-    check_model_plan_dag("gpt_tiny:dropout=0.1", clusters[3], 100, variants[0]);
-    check_model_plan_dag("vit_tiny", clusters[3], 101, variants[N_VARIANT - 1]);
+    static const char *const devices[] = {"cuda:0", "cpu:avx512_amx"};
+    for (uint32_t d = 0; d < 2; d++) {
+        check_model_plan_dag("gpt_tiny:dropout=0.1", devices[d], 100 + 2 * d, variants[0]);
+        check_model_plan_dag("vit_tiny", devices[d], 101 + 2 * d, variants[N_VARIANT - 1]);
+    }
 }
 
 static void laws_hold_on_the_zoo_plan_dag(void **state) { check_zoo(variants[0]); }

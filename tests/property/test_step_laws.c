@@ -202,7 +202,7 @@ static void check_attention(run *r, int t, const tandem_attention *a)
     int k = 0;
     n_attention++;
     assert_int_equal(r->step->precision[a->scores], r->step->precision[a->mix]);
-    assert_true(task->op == a->mix && tandem_dtype_bytes(task->from) == 2);
+    assert_true(task->op == a->mix && (r->step->options.fused_attention >> r->step->precision[a->mix] & 1));
     if (!is_forward) check_read(r, t, k++, r->gradient[a->mix], task->from);
     for (int x = 0; x < 3; x++) check_read(r, t, k++, activation(r, of[x]), task->from);
     if (is_forward) {
@@ -934,7 +934,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .separate_partial_grads = draw_below(c, 4) == 0,
                                          .transposed_copy = (int)draw_below(c, 2),
                                          .narrow_rows = (int)draw_below(c, 2),
-                                         .fused_attention = (int)draw_below(c, 2),
+                                         .fused_attention = draw_below(c, TANDEM_ATTENTION_PRECISIONS + 1),
                                          .merged_tasks = (int)draw_below(c, 2),
                                          .padded_rows = (int)draw_below(c, 2), /* with narrow_rows alone */
                                          .with_norm = (int)draw_below(c, 2)};
@@ -1062,7 +1062,7 @@ static void narrow_rows_need_no_casts(void **state)
 }
 
 /* A step in bf16 on cards: bytes that live at its peak without workspace, and tasks. */
-static uint64_t attention_bytes(const tandem_graph *graph, int fused_attention, int *n_active)
+static uint64_t attention_bytes(const tandem_graph *graph, unsigned fused_attention, int *n_active)
 {
     const tandem_step_options options = {.narrow_rows = 1, .fused_attention = fused_attention};
     tandem_step *step = NULL;
@@ -1088,8 +1088,9 @@ static void fused_attention_keeps_no_scores(void **state)
     assert_int_equal(tandem_graph_open(&graph, "gpt_tiny:length=256,dropout=0.1", BATCH_SIZE, NULL),
                      TANDEM_OK);
     const uint64_t separate = attention_bytes(graph, 0, &separate_tasks),
-                   fused = attention_bytes(graph, 1, &tasks), heads = (uint64_t)BATCH_SIZE * HEADS * DEPTH,
-                   kept = heads * LENGTH * LENGTH * 2 * 2, statistics = heads * LENGTH * sizeof(float),
+                   fused = attention_bytes(graph, 1u << TANDEM_PRECISION_BF16, &tasks),
+                   heads = (uint64_t)BATCH_SIZE * HEADS * DEPTH, kept = heads * LENGTH * LENGTH * 2 * 2,
+                   statistics = heads * LENGTH * sizeof(float),
                    results = (uint64_t)BATCH_SIZE * LENGTH * CHANNELS * DEPTH * 2;
     assert_int_equal(separate - fused, kept - statistics - results);
     assert_int_equal(separate_tasks - tasks, 8 * DEPTH);
@@ -1177,7 +1178,8 @@ static void products_that_lie_unevenly_are_separate(void **state)
 static void products_of_one_tensor_are_one_launch(void **state)
 {
     enum { DEPTH = 3 };
-    const tandem_step_options options = {.narrow_rows = 1, .fused_attention = 1, .merged_tasks = 1};
+    const tandem_step_options options = {
+        .narrow_rows = 1, .fused_attention = 1u << TANDEM_PRECISION_BF16, .merged_tasks = 1};
     int n[2][TANDEM_MAX_MERGED_PRODUCTS + 1];
     tandem_graph *graph = NULL;
     tandem_step *step = NULL;

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/op/dropout.h"
 
 /* A draw has 16 bits, so the rate is rounded to a multiple of 2^−16; the scale uses the rounded rate. */
-static tandem_dropout cpu_dropout_mask(const tandem_kernel *kernel, const tandem_kernel_call *call)
+tandem_dropout cpu_dropout_mask(const tandem_graph *graph, const tandem_op *op,
+                                const tandem_kernel_call *call)
 {
-    const tandem_op *op = kernel->op;
-    const int64_t sample = tandem_shape_elements(&op->shape) / kernel->graph->batch;
+    const int64_t sample = tandem_shape_elements(&op->shape) / graph->batch;
     const tandem_rng_stream *draws = &call->rng;
     const uint32_t threshold = (uint32_t)(op->rate * 65536.0f + 0.5f);
     return (tandem_dropout){.seed = draws->seed,
@@ -24,7 +25,7 @@ static tandem_status cpu_dropout_run(const tandem_kernel *kernel, const tandem_k
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    const tandem_dropout mask = cpu_dropout_mask(kernel, call);
+    const tandem_dropout mask = cpu_dropout_mask(kernel->graph, kernel->op, call);
     if (call->is_evaluation)
         memcpy(call->out[0], call->in[0], n * tandem_dtype_bytes(kernel->task.from));
     else if (kernel->task.from == TANDEM_F32)

@@ -75,7 +75,7 @@ enum {
     TANDEM_TASK_READS = 6,
     TANDEM_TASK_WRITES = 4,
     TANDEM_ATTENTION_VARIANT = 27,
-    TANDEM_MAX_VARIANT = 33
+    TANDEM_MAX_VARIANT = 36
 };
 
 /* An array in the arena that exists for part of the step. Ids are fixed, as task ids are; bytes = 0: the
@@ -173,12 +173,16 @@ typedef struct tandem_attention {
     int scores, softmax, dropout, mix;
     int64_t heads, rows, columns, depth;
 } tandem_attention;
-/* The largest depth, and the bytes of the statistics that backward reads beside q, k, v and the result: the
- * logarithm of each row's sum, f32. */
-enum { TANDEM_ATTENTION_DEPTH = 128 };
+/* The largest depth, the precisions that may fuse, and the bytes of the statistics that backward reads beside
+ * q, k, v and the result: the logarithm of each row's sum, f32. */
+enum {
+    TANDEM_ATTENTION_DEPTH = 128,
+    TANDEM_ATTENTION_PRECISIONS =
+        1 << TANDEM_PRECISION_FP32 | 1 << TANDEM_PRECISION_BF16 | 1 << TANDEM_PRECISION_FP16
+};
 uint64_t tandem_attention_statistics_bytes(const tandem_attention *attention);
 /* tandem_step_attention: whether task t runs an attention in the current plan of a step with fused_attention.
- * It does where both products have precision bf16, or both fp16; its forward task is that of `mix` (reads q,
+ * It does where both products have one precision of that set; its forward task is that of `mix` (reads q,
  * k, v; writes the result and the statistics), its backward task the dgrad of `mix` (reads the gradient, q,
  * k, v, the result, the statistics; writes the gradients of q, k, v). All other tasks of the four operators
  * are then inactive. Cost: O(1). */
