@@ -85,6 +85,8 @@ json_t *cli_cost_sources_json(const tandem_time_sources *sources, int c)
     json_object_set_new(costs, "others_share", json_real(provenance->others_share));
     json_object_set_new(costs, "others_rows", json_integer((json_int_t)provenance->others_rows));
     json_object_set_new(costs, "unmeasured_kernel_tasks", json_integer(provenance->n_unmeasured_kernel));
+    json_object_set_new(costs, "amp_ratio",
+                        cli_json_number(provenance->amp_ratio > 0 ? provenance->amp_ratio : NAN));
     json_object_set_new(costs, "form_interval_80", cli_json_number(provenance->form_interval));
     json_object_set_new(costs, "interval_rows", json_integer((json_int_t)provenance->interval_rows));
     json_object_set_new(costs, "interval_error", cli_json_number(provenance->interval_error));

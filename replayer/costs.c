@@ -306,6 +306,35 @@ static void find_interval_evidence(tandem_provenance *provenance, const form_sum
     provenance->interval_error = ns > 0 ? error / ns : NAN;
 }
 
+/* The time of a task's variant where it was measured; −1: it was not. */
+static int64_t measured_ns(const tandem_costs *costs, int t, tandem_precision precision, int contention)
+{
+    const tandem_dtype to = tandem_precision_get(precision)->output;
+    const size_t slot = tandem_cost_slot(costs, t, tandem_precision_variant(precision, to));
+    return least_certain_origin(costs, slot) == TANDEM_ORIGIN_MEASURED
+               ? costs->variant_cost[slot].ns[contention]
+               : -1;
+}
+
+static double amp_ratio(const tandem_sim_class *class, int contention)
+{
+    const tandem_dtype amp = class->step->amp_dtype;
+    const tandem_precision wide = TANDEM_PRECISION_FP32,
+                           narrow = amp == TANDEM_BF16 ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
+    double wide_ns = 0, narrow_ns = 0;
+    for (int t = 0; t < class->step->n_task && amp != TANDEM_F32; t++) {
+        const tandem_task *task = &class->step->task[t];
+        if (task->kind != TANDEM_TASK_FORWARD || !tandem_op_is_adjustable(&class->step->graph->op[task->op]))
+            continue;
+        const int64_t a = measured_ns(&class->costs, t, wide, contention),
+                      b = measured_ns(&class->costs, t, narrow, contention);
+        if (a < 0 || b < 0) continue;
+        wide_ns += (double)a;
+        narrow_ns += (double)b;
+    }
+    return wide_ns > 0 ? narrow_ns / wide_ns : 0;
+}
+
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *out)
 {
     const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
@@ -313,7 +342,8 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
     tandem_provenance provenance = {.n_fitted = class->costs.n_fitted[contention],
                                     .n_contradicting = class->costs.n_contradicting[contention],
                                     .kernels = class->costs.style.set,
-                                    .without_update = class->costs.style.without_update};
+                                    .without_update = class->costs.style.without_update,
+                                    .amp_ratio = amp_ratio(class, contention)};
     double spread = 0;
     form_sum form = {.own_square = 0};
     for (int t = 0; t < class->step->n_task; t++) {

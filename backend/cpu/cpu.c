@@ -192,6 +192,7 @@ static tandem_status cpu_prepare_library_kernel(void *device, const tandem_step 
     cpu_team_set(((const cpu_device *)device)->n_core);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(&step->task[task], &step->graph->op[step->task[task].op], error);
+    (void)tandem_step_attention(step, task, &prepared->attention);
     const tandem_status status = cpu_library_prepare(prepared, bytes, error);
     if (status != TANDEM_OK) {
         free(prepared);

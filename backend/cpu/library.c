@@ -72,8 +72,8 @@ static tandem_status make_library_product(cpu_primitive *primitive, const tandem
 tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (!cpu_is_float(task->from))
-        return cpu_kernel_refuse(kernel, "only products of floats are compared with oneDNN", error);
+    if (!cpu_is_float(task->from) || kernel->attention.heads > 0)
+        return cpu_kernel_refuse(kernel, "only single products of floats are compared with oneDNN", error);
     /* oneDNN does not narrow the result */
     const tandem_dtype to = task->from == TANDEM_F32 ? TANDEM_F32 : task->to;
     cpu_primitive primitive = {0};

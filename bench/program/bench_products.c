@@ -1,5 +1,5 @@
-/* bench_products.c: products inside a training step next to the same products alone: linear, matmul and
- * conv2d, all passes. */
+/* bench_products.c: products inside a training step next to the same products alone, and next to the rate of
+ * one large product: linear, matmul and conv2d, all passes, and attention that is one task. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "bench/program/bench.h"
+#include "bench/program/product_limits.h"
 #include "bench/program/rest_of_step.h"
 #include "runtime/train/training_rank.h"
 #include "cli/table.h"
@@ -20,6 +21,7 @@ typedef struct bench_product {
     tandem_cost_key key;
     int task, count; /* the first one, and how many the step has */
     double flops;    /* of one product */
+    double limit;    /* flops per second of a large product in its precision; of all: of the mix */
     /* samples, [rounds × RUNS]; library_ns NULL: the library has no such kernel */
     int64_t *alone_ns, *library_ns;
     /* medians; step_ns is the mean of medians; library_median_ns 0: no such kernel */
@@ -35,6 +37,7 @@ typedef struct product_bench {
     int64_t rounds, *step_ns, *task_ns, median_step_ns; /* [rounds], [n_task × rounds] */
     int64_t casts_ns, biases_ns;                        /* of a step: sums of medians */
     rest_of_step rest;
+    product_limits limits;
 } product_bench;
 
 /* --- What there is -------------------------------------------------------------------------------------- */
@@ -70,6 +73,17 @@ static int is_same_product(const tandem_cost_key *a, const tandem_cost_key *b)
            strcmp(a->signature, b->signature) == 0;
 }
 
+/* Two products of an attention forward; backward makes the scores again and has four more. A causal mask
+ * leaves half of each out. */
+static double flops_of_task(const tandem_step *step, int t)
+{
+    tandem_attention attention;
+    const double flops = step->graph->op[step->task[t].op].flops;
+    if (!tandem_step_attention(step, t, &attention)) return flops;
+    const double seen = step->graph->op[attention.softmax].causal ? 0.5 : 1;
+    return (step->task[t].kind == TANDEM_TASK_FORWARD ? 2 : 5) * seen * flops;
+}
+
 static tandem_status add_product(product_bench *all, int t, tandem_error *error)
 {
     tandem_cost_key key;
@@ -83,10 +97,7 @@ static tandem_status add_product(product_bench *all, int t, tandem_error *error)
         return TANDEM_OK;
     }
     all->n++;
-    *one = (bench_product){.key = key,
-                           .task = t,
-                           .count = 1,
-                           .flops = all->rank.step->graph->op[all->rank.step->task[t].op].flops};
+    *one = (bench_product){.key = key, .task = t, .count = 1, .flops = flops_of_task(all->rank.step, t)};
     one->alone_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->alone_ns);
     one->library_ns = calloc((size_t)all->rounds * RUNS, sizeof *one->library_ns);
     if (one->alone_ns && one->library_ns) return TANDEM_OK;
@@ -194,6 +205,7 @@ static void summarise_products(product_bench *all)
 static bench_product sum_products(const product_bench *all)
 {
     bench_product total = {.count = 0};
+    double limit_s = 0;
     int has_library = 0;
     for (int k = 0; k < all->n; k++) {
         const bench_product *one = &all->one[k];
@@ -204,7 +216,9 @@ static bench_product sum_products(const product_bench *all)
         total.library_median_ns +=
             (one->library_median_ns ? one->library_median_ns : one->alone_median_ns) * one->count;
         has_library |= one->library_median_ns > 0;
+        if (one->limit > 0) limit_s += one->flops * one->count / one->limit;
     }
+    if (limit_s > 0) total.limit = total.flops / limit_s;
     if (!has_library) total.library_median_ns = 0;
     return total;
 }
@@ -216,17 +230,23 @@ static double product_flops_per_s(const bench_product *one, int64_t ns)
     return 1e9 * ratio_to_ns(one->flops, ns);
 }
 
+static double share_of_limit(const bench_product *one)
+{
+    return one->limit > 0 ? product_flops_per_s(one, one->step_ns) / one->limit : NAN;
+}
+
 static json_t *bench_product_json(const bench_product *one)
 {
     return json_pack(
-        "{s:i,s:f,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "count", one->count, "flops", one->flops, "step_ns",
-        (json_int_t)one->step_ns, "alone_ns", (json_int_t)one->alone_median_ns, "library_ns",
+        "{s:i,s:f,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "count", one->count, "flops", one->flops,
+        "step_ns", (json_int_t)one->step_ns, "alone_ns", (json_int_t)one->alone_median_ns, "library_ns",
         one->library_median_ns ? json_integer(one->library_median_ns) : json_null(), "step_flops_per_s",
         cli_json_number(product_flops_per_s(one, one->step_ns)), "alone_flops_per_s",
         cli_json_number(product_flops_per_s(one, one->alone_median_ns)), "library_flops_per_s",
         cli_json_number(product_flops_per_s(one, one->library_median_ns)), "of_alone",
         cli_json_number(ratio_to_ns((double)one->alone_median_ns, one->step_ns)), "of_library",
-        cli_json_number(ratio_to_ns((double)one->library_median_ns, one->step_ns)));
+        cli_json_number(ratio_to_ns((double)one->library_median_ns, one->step_ns)), "limit_flops_per_s",
+        cli_json_number(one->limit > 0 ? one->limit : NAN), "of_limit", cli_json_number(share_of_limit(one)));
 }
 
 static int print_products_json(const product_bench *all)
@@ -273,15 +293,17 @@ static void add_product_row(cli_table *table, const bench_product *one, const ch
 {
     enum { WIDTH = TANDEM_QUANTITY_TEXT };
     tandem_quantity best = {""};
-    char rate[3][WIDTH], share[2][WIDTH];
+    char rate[3][WIDTH], share[2][WIDTH], of_limit[WIDTH] = "";
+    if (one->limit > 0) (void)snprintf(of_limit, sizeof of_limit, "%.0f%%", 100 * share_of_limit(one));
     if (one->library_median_ns) best = tandem_quantity_ns(one->library_median_ns);
-    cli_table_row(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, pass, precision, one->count,
-                  tandem_quantity_ns(one->step_ns).text, tandem_quantity_ns(one->alone_median_ns).text,
-                  best.text, print_gflops(rate[0], WIDTH, one, one->step_ns),
+    cli_table_row(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", name, pass, precision,
+                  one->count, tandem_quantity_ns(one->step_ns).text,
+                  tandem_quantity_ns(one->alone_median_ns).text, best.text,
+                  print_gflops(rate[0], WIDTH, one, one->step_ns),
                   print_gflops(rate[1], WIDTH, one, one->alone_median_ns),
                   print_gflops(rate[2], WIDTH, one, one->library_median_ns),
                   print_alone_percent(share[0], WIDTH, one->alone_median_ns, one->step_ns),
-                  print_alone_percent(share[1], WIDTH, one->library_median_ns, one->step_ns));
+                  print_alone_percent(share[1], WIDTH, one->library_median_ns, one->step_ns), of_limit);
 }
 
 static int print_products_text(const product_bench *all)
@@ -294,8 +316,9 @@ static int print_products_text(const product_bench *all)
            tandem_quantity_ns(total.step_ns).text, tandem_quantity_ns(all->casts_ns).text,
            tandem_quantity_ns(all->biases_ns).text);
     cli_table table = {0};
-    cli_table_row(&table, "product\tpass\tin\t>count\t>in the "
-                          "step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library");
+    cli_table_row(&table,
+                  "product\tpass\tin\t>count\t>in the "
+                  "step\t>alone\t>library\t>GFLOP/s\t>alone\t>library\t>of alone\t>of library\t>of limit");
     for (int k = 0; k < all->n && k < MAX_ROWS; k++) {
         const tandem_cost_key *key = &all->one[k].key;
         add_product_row(&table, &all->one[k], key->signature, tandem_pass_name(key->pass), key->precision);
@@ -303,8 +326,9 @@ static int print_products_text(const product_bench *all)
     if (all->n > MAX_ROWS) cli_table_row(&table, "… %d more", all->n - MAX_ROWS);
     add_product_row(&table, &total, "all", "", "");
     const int code = cli_table_finish(&table);
-    puts("alone: the same kernel (tandem's own for int8 and, with AVX-512, Winograd 3x3). "
-         "library: oneDNN's\nkernel in layouts of its choice, with direct convolutions.\n");
+    puts("alone: the same kernel (tandem's own for int8 and, with AVX-512, Winograd 3x3). library: oneDNN's\n"
+         "kernel in layouts of its choice, with direct convolutions. limit: the rate of one product of\n"
+         "1024 x 1024 x 1024, alone, in this precision; Winograd needs fewer operations than are counted.\n");
     cli_table rest = {0};
     cli_table_row(&rest, "the rest of the step\t>tasks\t>time\t>share");
     rest_of_step_rows(&all->rest, total.step_ns, all->median_step_ns, &rest);
@@ -327,6 +351,17 @@ static tandem_status open_product_bench(product_bench *all, tandem_error *error)
     const tandem_train_request training = cli_training(all->options);
     status = training_rank_open(&all->rank, &all->workload, &training, &alone, error);
     return status == TANDEM_OK ? find_products(all, error) : status;
+}
+
+static tandem_status measure_limits(product_bench *all, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < all->n && status == TANDEM_OK; k++) {
+        const tandem_precision precision = all->rank.step->task[all->one[k].task].precision;
+        status = product_limits_measure(&all->limits, precision, all->options, error);
+        all->one[k].limit = all->limits.flops_per_s[precision];
+    }
+    return status;
 }
 
 static void close_product_bench(product_bench *all)
@@ -354,6 +389,7 @@ int bench_products(const cli_options *given)
     options.steps = WARM_UP_STEPS + all.rounds;
     options.allow_nan = 1; /* noise teaches nothing, so a loss that is not finite is fine */
     tandem_status status = open_product_bench(&all, &error);
+    if (status == TANDEM_OK) status = measure_limits(&all, &error);
     if (status == TANDEM_OK) status = measure_step_products(&all, &error);
     int code = status == TANDEM_OK ? 0 : cli_fail(&error);
     if (code == 0) {

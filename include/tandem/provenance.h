@@ -48,6 +48,10 @@ typedef struct tandem_provenance {
     int64_t others_rows;
     /* tasks of int8 on tensor cores of which no row is known, while rows of its dot products are */
     int n_unmeasured_kernel;
+    /* Of products that were measured in fp32 and in the precision of the device's AMP dtype (cluster.h): the
+     * latter time over the former, of sums. 0 = none were, or the dtype is f32. Above 1 int8's gradients,
+     * which have that dtype, gain nothing by it. */
+    double amp_ratio;
 } tandem_provenance;
 
 /* All-reduces come from a measured curve, beyond its last point from a line fitted to it; or from a formula

@@ -393,6 +393,7 @@ class Provenance(Structure):
         ("others_share", c_double),
         ("others_rows", c_int64),
         ("n_unmeasured_kernel", c_int),
+        ("amp_ratio", c_double),
     ]
 
 
