@@ -306,6 +306,54 @@ static void find_interval_evidence(tandem_provenance *provenance, const form_sum
     provenance->interval_error = ns > 0 ? error / ns : NAN;
 }
 
+/* The first variant of a task in a precision that has a predicted time; −1: none has. Variants differ in the
+ * dtype that is written. */
+static int predicted_variant(const tandem_sim_class *class, int t, tandem_precision precision, int contention)
+{
+    static const tandem_dtype to[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+    for (size_t k = 0; k < sizeof to / sizeof *to; k++) {
+        const int variant = tandem_precision_variant(precision, to[k]);
+        const size_t slot = tandem_cost_slot(&class->costs, t, variant);
+        if (class->costs.variant_cost[slot].ns[contention] > 0 &&
+            least_certain_origin(&class->costs, slot) == TANDEM_ORIGIN_PREDICTED)
+            return variant;
+    }
+    return -1;
+}
+
+static double add_predicted(form_sum *sum, const tandem_sim_class *class, int t, int variant, int contention)
+{
+    const size_t slot = tandem_cost_slot(&class->costs, t, variant);
+    const double ns = (double)class->costs.variant_cost[slot].ns[contention];
+    add_to_form_sum(sum, class->costs.form_group[slot][contention], ns,
+                    class->costs.n_fitted[contention] > 0);
+    return ns;
+}
+
+double tandem_replayer_product_ratio(double *half, const tandem_replayer *replayer, int c,
+                                     tandem_precision precision)
+{
+    const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
+    const int contention = class->co_runner[0] ? TANDEM_CONTENDED : TANDEM_ALONE;
+    form_sum of[2] = {{.own_square = 0}, {.own_square = 0}};
+    double wide_ns = 0, narrow_ns = 0;
+    for (int t = 0; t < class->step->n_task; t++) {
+        const tandem_task *task = &class->step->task[t];
+        const int is_product = task->op >= 0 && tandem_op_is_adjustable(&class->step->graph->op[task->op]) &&
+                               (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+                                task->kind == TANDEM_TASK_WGRAD);
+        const int wide = is_product ? predicted_variant(class, t, TANDEM_PRECISION_FP32, contention) : -1,
+                  narrow = wide >= 0 ? predicted_variant(class, t, precision, contention) : -1;
+        if (narrow < 0) continue;
+        wide_ns += add_predicted(&of[0], class, t, wide, contention);
+        narrow_ns += add_predicted(&of[1], class, t, narrow, contention);
+    }
+    const double wide_half = form_half_interval(&of[0]), narrow_half = form_half_interval(&of[1]);
+    if (!(wide_ns > 0) || isnan(wide_half) || isnan(narrow_half)) return 0;
+    *half = sqrt(wide_half * wide_half + narrow_half * narrow_half);
+    return narrow_ns / wide_ns;
+}
+
 /* The time of a task's variant where it was measured; −1: it was not. */
 static int64_t measured_ns(const tandem_costs *costs, int t, tandem_precision precision, int contention)
 {

@@ -163,6 +163,26 @@ static tandem_status choose_case(tandem_advice *advice, tandem_error *error)
     return TANDEM_OK;
 }
 
+static int has_predicted_times(const tandem_time_sources *sources)
+{
+    for (int c = 0; c < sources->n_class; c++)
+        if (sources->of[c].n_task[TANDEM_ORIGIN_PREDICTED]) return 1;
+    return 0;
+}
+
+static tandem_status check_best_ratios(tandem_advice *advice, const tandem_allocation_request *request,
+                                       tandem_error *error)
+{
+    const tandem_candidate *best = &advice->candidate[advice->best];
+    tandem_answer again = {.plan = NULL};
+    if (!has_predicted_times(&best->answer.sources) || request->global_batch) return TANDEM_OK;
+    tandem_status status = tandem_answer_open_at(&again, request, &best->cluster, error);
+    if (status == TANDEM_OK)
+        status = tandem_answer_check_ratios(&advice->ratios, again.planner, &again, request, error);
+    tandem_answer_close(&again);
+    return status;
+}
+
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 tandem_status tandem_advise(tandem_advice *out, const tandem_allocation_request *request, const char *add,
@@ -180,6 +200,7 @@ tandem_status tandem_advise(tandem_advice *out, const tandem_allocation_request 
         status = find_cases(&advice, &asked, all, list_cases(all, &a, &b), listener, error);
     }
     if (status == TANDEM_OK) status = choose_case(&advice, error);
+    if (status == TANDEM_OK) status = check_best_ratios(&advice, &asked, error);
     free(all);
     if (status == TANDEM_OK)
         *out = advice;

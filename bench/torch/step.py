@@ -76,9 +76,9 @@ class AttentionInParts(nn.Module):
         self.heads = attention.num_heads
         self.weight, self.bias, self.out = attention.in_proj_weight, attention.in_proj_bias, attention.out_proj
 
-    def forward(self, x, _key, _value, need_weights):
-        batch, length, width = x.shape
-        parts = F.linear(x, self.weight, self.bias).view(batch, length, 3, self.heads, width // self.heads)
+    def forward(self, query, key, value, need_weights):
+        batch, length, width = query.shape
+        parts = F.linear(query, self.weight, self.bias).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         mixed = (q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5).softmax(-1) @ v
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width)), None

@@ -9,6 +9,7 @@
 #include "cli/candidate_json.h"
 #include "cli/goodput.h"
 #include "cli/prediction.h"
+#include "cli/ratios.h"
 #include "cli/report_files.h"
 #include "cli/table.h"
 
@@ -161,6 +162,7 @@ static void print_advise_answer(const tandem_advice *v, const char *advice, cons
     if (*interval) answer_line("certainty", "%s", interval);
     answer_extra_samples(&v->candidate[v->best].answer.goodput);
     answer_times(sources, NAN);
+    ratios_print(&v->ratios);
     print_advise_loss_scales(v);
 }
 
@@ -180,6 +182,7 @@ static int print_advise_text(const tandem_advice *v, const cli_options *options,
         putchar('\n');
         answer_extra_samples_details(&v->candidate[v->best].answer.goodput);
         answer_times_details(&v->candidate[case_with_sources(v)].answer.sources);
+        (void)ratios_print_details(&v->ratios);
     }
     for (int k = 0; k < v->n; k++)
         if (v->candidate[k].error.status != TANDEM_OK)
@@ -222,6 +225,7 @@ static json_t *advise_result_json(const tandem_advice *v, const cli_options *opt
     json_object_set_new(result, "worth_adding", json_boolean(v->best != TANDEM_CASE_CURRENT));
     json_object_set_new(result, "from_descriptions", json_boolean(v->is_described));
     json_object_set_new(result, "interval_80", advise_interval_json(&v->interval));
+    json_object_set_new(result, "ratios", ratios_json(&v->ratios));
     (void)snprintf(verdict, sizeof verdict, "%s%s%s", advice, *interval ? " " : "", interval);
     json_object_set_new(result, "verdict", json_string(verdict));
     return result;

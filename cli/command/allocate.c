@@ -38,6 +38,8 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     if (status == TANDEM_OK)
         status = tandem_smaller_cluster_find(&a->smaller_cluster, &a->smaller_by_goodput, &a->request,
                                              &a->answer, error);
+    if (status == TANDEM_OK)
+        status = tandem_answer_check_ratios(&a->ratios, a->planner, &a->answer, &a->request, error);
     if (status == TANDEM_OK && a->options->data) status = allocate_estimate_whole(a, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->answer.plan, a->problem->graph, a->options->output, error);

@@ -26,6 +26,7 @@ typedef struct allocate_context {
     const tandem_estimate *estimate; /* of the planner; NULL = the model has no estimate */
     int has_whole;                   /* --data: the plan was estimated as a whole */
     tandem_plan_estimate whole;
+    tandem_ratio_check ratios;
 } allocate_context;
 
 /* allocate_options.c: the question of the options. TANDEM_USAGE names two that contradict each other. */

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "cli/command/allocate.h"
+#include "cli/ratios.h"
 #include "cli/whole_plan.h"
 
 static json_t *allocated_devices_json(const allocate_context *a)
@@ -114,6 +115,7 @@ json_t *allocate_result_json(const allocate_context *a)
     json_object_set_new(result, "replays", json_integer(a->answer.allocation.replays));
     json_object_set_new(result, "seconds", json_real(a->seconds));
     json_object_set_new(result, "peak_bytes", peaks);
+    json_object_set_new(result, "ratios", ratios_json(&a->ratios));
     json_object_set_new(result, "baselines", baselines_json(a));
     json_object_set_new(result, "devices", allocated_devices_json(a));
     json_object_set_new(result, "fewer_devices",

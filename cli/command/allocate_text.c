@@ -7,6 +7,7 @@
 #include "base/quantity.h"
 #include "cli/answer.h"
 #include "cli/command/allocate.h"
+#include "cli/ratios.h"
 #include "cli/whole_plan.h"
 #include "cli/table.h"
 
@@ -268,6 +269,7 @@ static void print_answer(const allocate_context *a, int digits, double interval)
     if (a->has_whole) whole_plan_print_short(&a->whole);
     if (!print_training_bound(a)) print_sum_bound(a);
     answer_times(&a->answer.sources, interval);
+    ratios_print(&a->ratios);
     allocate_print_loss_scale(a->answer.plan->loss_scale, a->answer.plan, a->problem->graph);
 }
 
@@ -280,7 +282,8 @@ static int print_details(const allocate_context *a)
     if (a->answer.allocation.training_bound_ns > 0) print_sum_bound(a);
     answer_extra_samples_details(&a->answer.goodput);
     answer_times_details(&a->answer.sources);
-    return code;
+    const int ratios_code = ratios_print_details(&a->ratios);
+    return code ? code : ratios_code;
 }
 
 static void print_smaller_cluster(const allocate_context *a)

@@ -55,6 +55,7 @@ typedef struct tandem_advice {
     int by_goodput;              /* rates are goodput; else samples/s: some plan's sensitivity is not known */
     int is_described;            /* no time was measured: the advice is a prediction */
     tandem_advice_interval interval;
+    tandem_ratio_check ratios; /* of the best case's plan */
 } tandem_advice;
 
 /* `next` is called before each of the n cases. */
@@ -70,7 +71,7 @@ typedef struct tandem_advice_listener {
  * TANDEM_USAGE: no model or cluster, too many classes, a policy with a single plan; errors of
  * tandem_allocation_request_check. The current ranks and all together need costs, or one that says what is
  * missing is the error; other cases may have none. *advice unchanged on error; the caller closes it. Cost: an
- * answer per case, and 3^(predicted devices) comparisons. */
+ * answer per case, 3^(predicted devices) comparisons, and tandem_answer_check_ratios. */
 tandem_status tandem_advise(tandem_advice *advice, const tandem_allocation_request *request, const char *add,
                             const tandem_advice_listener *listener, tandem_error *error);
 void tandem_advice_close(tandem_advice *advice); /* all zero is fine; all zero afterwards */

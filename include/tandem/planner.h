@@ -303,5 +303,37 @@ tandem_status tandem_answer_open(tandem_answer *answer, const tandem_allocation_
                                  tandem_error *error);
 void tandem_answer_close(tandem_answer *answer); /* all zero is fine; all zero afterwards */
 
+/* --- Whether a plan holds where times are predicted -----------------------------------------------------
+ * A plan rests on ratios of times between precisions more than on times. */
+
+/* A class's products in a precision, and what becomes of the answer where they take longer, or shorter. */
+typedef struct tandem_ratio_shift {
+    int c;
+    char device[TANDEM_DEVICE_NAME];
+    tandem_precision precision;
+    double ratio; /* their time over that of fp32, where both are predicted */
+    double half;  /* half of its 80 % interval, over the ratio */
+    /* [0] at ratio × (1 + half), [1] at ratio / (1 + half): how many operators of all classes have another
+     * precision in the answer there; −1: no plan is found. */
+    int n_changed[2];
+    double gain[2];       /* the share of the plan's step there that this answer saves; may be below 0 */
+    char operator[2][48]; /* of those that change, the one with most FLOPs: what to measure; "": none */
+} tandem_ratio_shift;
+enum { TANDEM_MAX_RATIO_SHIFT = 64 };
+typedef struct tandem_ratio_check {
+    tandem_ratio_shift shift[TANDEM_MAX_RATIO_SHIFT];
+    int n; /* 0: no time of two precisions is predicted; as with a global batch, which is not checked */
+} tandem_ratio_check;
+/* tandem_answer_check_ratios: asks the answer's question again, with the products of each predicted class
+ * and precision shifted to both ends of the ratio's interval, and all others as they are. Leaves the answer's
+ * plan and times in its replayer.
+ *   planner  the one that gave the answer: of tandem_answer_open, answer->planner
+ *   request  what the answer was asked by
+ * TANDEM_NO_MEMORY; *check unchanged on error. Cost: two allocations for each, without proofs; of the
+ * training time up to 128. */
+tandem_status tandem_answer_check_ratios(tandem_ratio_check *check, tandem_planner *planner,
+                                         const tandem_answer *answer,
+                                         const tandem_allocation_request *request, tandem_error *error);
+
 TANDEM_END_DECLARATIONS
 #endif

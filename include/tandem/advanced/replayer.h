@@ -173,6 +173,12 @@ tandem_status tandem_replayer_missing_cost(const tandem_replayer *replayer, int 
 /* --- Where times come from (provenance.h) ---------------------------------------------------------------
  * Of class c in the plan of the last run; of its all-reduces; and of all classes. */
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
+/* tandem_replayer_product_ratio: what class c's products take in `precision` over what the same take in
+ * fp32, of sums over all tasks whose times are predicted in both. 0: there are none. *half: half of the
+ * ratio's 80 % interval over it: of both sums' intervals, as if their errors had nothing in common. Cost:
+ * O(tasks). */
+double tandem_replayer_product_ratio(double *half, const tandem_replayer *replayer, int c,
+                                     tandem_precision precision);
 const tandem_allreduce_source *tandem_replayer_allreduce_source(const tandem_replayer *replayer);
 void tandem_replayer_sources(const tandem_replayer *replayer, tandem_time_sources *sources);
 

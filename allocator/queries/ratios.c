@@ -1,0 +1,133 @@
+/* ratios.c: whether a plan holds across what is not known of ratios between predicted times. */
+#include "allocator/opening.h"
+#include "allocator/queries/question.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N_WRITTEN = 3 }; /* dtypes that a task's variants may write */
+static const tandem_dtype written[N_WRITTEN] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+
+/* A class's times in a precision: [n_task × N_WRITTEN × 2], alone and contended. */
+typedef struct kept_times {
+    tandem_replayer *replayer;
+    int c;
+    tandem_precision precision;
+    int64_t *ns;
+} kept_times;
+
+typedef struct asked_question {
+    tandem_planner *planner;
+    const tandem_answer *answer;
+    const tandem_policy *policy;
+} asked_question;
+
+static int is_product(const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    return task->op >= 0 && tandem_op_is_adjustable(&step->graph->op[task->op]) &&
+           (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+            task->kind == TANDEM_TASK_WGRAD);
+}
+
+/* Visits all times; factor 0 keeps them, 1 restores them, another one sets them to so many of those kept. */
+static void shift_times(const kept_times *kept, double factor)
+{
+    const tandem_step *step = tandem_replayer_step(kept->replayer, kept->c);
+    for (int t = 0; t < step->n_task; t++) {
+        if (!is_product(step, t)) continue;
+        for (int k = 0; k < 2 * N_WRITTEN; k++) {
+            const int variant = tandem_precision_variant(kept->precision, written[k / 2]), contended = k % 2;
+            int64_t *const ns = &kept->ns[t * 2 * N_WRITTEN + k];
+            if (factor > 0 && *ns > 0)
+                tandem_replayer_set_variant_ns(kept->replayer, kept->c, t, variant, contended,
+                                               (int64_t)((double)*ns * factor));
+            else if (!(factor > 0))
+                *ns = tandem_replayer_variant_ns(kept->replayer, kept->c, t, variant, contended);
+        }
+    }
+}
+
+static void compare_precisions(tandem_ratio_shift *shift, int end, const tandem_graph *graph,
+                               const tandem_plan *a, const tandem_plan *b)
+{
+    double most = -1;
+    shift->n_changed[end] = 0;
+    for (int c = 0; c < a->cluster.n_class; c++)
+        for (int i = 0; i < graph->n_op; i++) {
+            if (!tandem_op_is_adjustable(&graph->op[i]) ||
+                a->assignment.precision[c][i] == b->assignment.precision[c][i])
+                continue;
+            shift->n_changed[end]++;
+            if (c != shift->c || graph->op[i].flops <= most) continue;
+            most = graph->op[i].flops;
+            (void)snprintf(shift->operator[end], sizeof shift->operator[end], "%s", graph->op[i].name);
+        }
+}
+
+/* The answer's question again, with the times that the replayer has now. */
+static tandem_status ask_again(tandem_ratio_shift *shift, int end, const asked_question *asked,
+                               tandem_error *error)
+{
+    const tandem_answer *const answer = asked->answer;
+    tandem_allocation_problem problem = *tandem_planner_problem(asked->planner);
+    tandem_allocation there = {.step_ns = 0};
+    tandem_plan *plan = NULL;
+    tandem_replay kept;
+    problem.known_fastest = NULL; /* they are of other times */
+    problem.without_certificate = 1;
+    tandem_replayer_load(problem.replayer, &answer->plan->assignment);
+    tandem_status status = tandem_replayer_run(problem.replayer, &kept, 0, error);
+    if (status == TANDEM_OK)
+        status = tandem_allocate_for(&plan, &there, &answer->goal, asked->policy, &problem,
+                                     tandem_planner_method(asked->planner), error);
+    shift->n_changed[end] = -1;
+    if (status == TANDEM_INFEASIBLE) return TANDEM_OK;
+    if (status != TANDEM_OK) return status;
+    compare_precisions(shift, end, problem.graph, answer->plan, plan);
+    shift->gain[end] = 1 - (double)there.step_ns / (double)kept.step_ns;
+    tandem_plan_close(plan);
+    return TANDEM_OK;
+}
+
+static tandem_status check_shift(tandem_ratio_shift *shift, const asked_question *asked, tandem_error *error)
+{
+    tandem_replayer *replayer = tandem_planner_problem(asked->planner)->replayer;
+    const size_t n_task = (size_t)tandem_replayer_step(replayer, shift->c)->n_task;
+    kept_times kept = {.replayer = replayer, .c = shift->c, .precision = shift->precision};
+    kept.ns = calloc(n_task * 2 * N_WRITTEN, sizeof *kept.ns);
+    if (!kept.ns) return tandem_no_memory(error, "to check %zu times", n_task);
+    tandem_status status = TANDEM_OK;
+    shift_times(&kept, 0);
+    for (int end = 0; end < 2 && status == TANDEM_OK; end++) {
+        shift_times(&kept, end == 0 ? 1 + shift->half : 1 / (1 + shift->half));
+        status = ask_again(shift, end, asked, error);
+    }
+    shift_times(&kept, 1);
+    free(kept.ns);
+    return status;
+}
+
+tandem_status tandem_answer_check_ratios(tandem_ratio_check *out, tandem_planner *planner,
+                                         const tandem_answer *answer,
+                                         const tandem_allocation_request *request, tandem_error *error)
+{
+    tandem_ratio_check check = {.n = 0};
+    tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
+    const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
+    asked_question asked = {.planner = planner, .answer = answer};
+    tandem_status status = tandem_request_policy(&asked.policy, request, error);
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK && answer->split.n_split == 0; c++)
+        for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
+            tandem_ratio_shift shift = {.c = c, .precision = (tandem_precision)p};
+            if (p == TANDEM_PRECISION_FP32 || check.n == TANDEM_MAX_RATIO_SHIFT) continue;
+            (void)snprintf(shift.device, sizeof shift.device, "%s", cluster->classes[c].device.name);
+            shift.ratio = tandem_replayer_product_ratio(&shift.half, replayer, c, (tandem_precision)p);
+            if (!(shift.ratio > 0)) continue;
+            status = check_shift(&shift, &asked, error);
+            check.shift[check.n++] = shift;
+        }
+    tandem_replayer_load(replayer, &answer->plan->assignment);
+    if (status == TANDEM_OK) *out = check;
+    return status;
+}
