@@ -55,13 +55,7 @@ void ratios_print(const tandem_ratio_check *check)
         most = shift;
         end = k % 2;
     }
-    if (most)
-        print_flip(most, end, n_flip - 1);
-    else if (check->n)
-        answer_line("ratios",
-                    "no other plan saves 1%% of the step where a precision's products take longer or shorter "
-                    "(80%% of %d ratios)",
-                    check->n);
+    if (most) print_flip(most, end, n_flip - 1);
 }
 
 int ratios_print_details(const tandem_ratio_check *check)

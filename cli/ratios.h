@@ -4,8 +4,8 @@
 #include "cli/cli.h"
 #include "tandem/planner.h"
 
-/* ratios_print: a line: that the plan holds, or where another one would save 1 % of the step or more, and
- * what to measure. Nothing where nothing was checked. ratios_print_details: a table of all ratios. */
+/* ratios_print: a line where another plan would save 1 % of the step or more, and what to measure; else
+ * nothing. ratios_print_details: a table of all ratios. */
 void ratios_print(const tandem_ratio_check *check);
 int ratios_print_details(const tandem_ratio_check *check); /* the exit code */
 /* An array, empty where nothing was checked. */

@@ -76,7 +76,6 @@ static tandem_status ask_again(tandem_ratio_shift *shift, int end, const asked_q
     tandem_replay kept;
     problem.known_fastest = NULL; /* they are of other times */
     problem.without_certificate = 1;
-    tandem_replayer_load(problem.replayer, &answer->plan->assignment);
     tandem_status status = tandem_replayer_run(problem.replayer, &kept, 0, error);
     if (status == TANDEM_OK)
         status = tandem_allocate_for(&plan, &there, &answer->goal, asked->policy, &problem,
@@ -90,6 +89,12 @@ static tandem_status ask_again(tandem_ratio_shift *shift, int end, const asked_q
     return TANDEM_OK;
 }
 
+/* Tasks are numbered by the program that the plan in the replayer needs, so times are set under one plan. */
+static void load_answer(tandem_replayer *replayer, const asked_question *asked)
+{
+    tandem_replayer_load(replayer, &asked->answer->plan->assignment);
+}
+
 static tandem_status check_shift(tandem_ratio_shift *shift, const asked_question *asked, tandem_error *error)
 {
     tandem_replayer *replayer = tandem_planner_problem(asked->planner)->replayer;
@@ -98,10 +103,12 @@ static tandem_status check_shift(tandem_ratio_shift *shift, const asked_question
     kept.ns = calloc(n_task * 2 * N_WRITTEN, sizeof *kept.ns);
     if (!kept.ns) return tandem_no_memory(error, "to check %zu times", n_task);
     tandem_status status = TANDEM_OK;
+    load_answer(replayer, asked);
     shift_times(&kept, 0);
     for (int end = 0; end < 2 && status == TANDEM_OK; end++) {
         shift_times(&kept, end == 0 ? 1 + shift->half : 1 / (1 + shift->half));
         status = ask_again(shift, end, asked, error);
+        load_answer(replayer, asked);
     }
     shift_times(&kept, 1);
     free(kept.ns);
@@ -127,7 +134,7 @@ tandem_status tandem_answer_check_ratios(tandem_ratio_check *out, tandem_planner
             status = check_shift(&shift, &asked, error);
             check.shift[check.n++] = shift;
         }
-    tandem_replayer_load(replayer, &answer->plan->assignment);
+    load_answer(replayer, &asked);
     if (status == TANDEM_OK) *out = check;
     return status;
 }
