@@ -16,9 +16,9 @@
 #include "backend/cpu/product.h"
 #include "backend/cpu/team.h"
 
-/* Scores of a tile, unless a row has more: 256 KiB in f32, of which backward has two. Rows of a causal tile:
- * what lies right of its last row is not computed. */
-enum { TILE_SCORES = 1 << 16, CAUSAL_ROWS = 64, ROW_STEP = 16 };
+/* Scores of a tile, unless 64 rows have more: 256 KiB in f32, of which backward has two. Under a causal mask
+ * a tile is as wide as its last row sees, in so many steps at most: each width has products of its own. */
+enum { TILE_SCORES = 1 << 16, TILE_ROWS = 64, ROW_STEP = 16, CAUSAL_WIDTHS = 16 };
 
 enum attention_product {
     SCORES,     /* q·kᵀ */
@@ -30,14 +30,20 @@ enum attention_product {
     N_ATTENTION_PRODUCT
 };
 
+/* Tiles of one size; only the last one writes gK and gV without adding. */
+typedef struct tile_shape {
+    int64_t rows, columns; /* rows of q; columns from 0 on */
+    int accumulate;
+} tile_shape;
+
 typedef struct attention_tile {
-    int64_t first, rows, columns; /* rows of q; columns from 0 on */
-    cpu_product product[N_ATTENTION_PRODUCT];
+    int64_t first; /* row */
+    int shape;
 } attention_tile;
 
 /* Of one thread at a time. */
 typedef struct attention_part {
-    attention_tile *tile; /* [n_tile] */
+    cpu_product (*product)[N_ATTENTION_PRODUCT]; /* [n_shape] */
     tandem_status status;
     tandem_error error;
 } attention_part;
@@ -46,6 +52,9 @@ typedef struct attention_state {
     cpu_device device;    /* with one core: */
     tandem_kernel kernel; /* the one that runs products */
     int64_t n_tile, n_part;
+    int n_shape;
+    attention_tile *tile; /* [n_tile] */
+    tile_shape *shape;    /* [n_shape], room for n_tile */
     attention_part *part; /* [n_part] */
     /* Offsets in a part of the workspace: scores and their gradients, f32; the same in a narrow dtype; sums
      * of a head's gK and gV in f32; a product's own. */
@@ -64,6 +73,7 @@ typedef struct tile_run {
     const attention_run *of;
     attention_part *part;
     const attention_tile *tile;
+    const tile_shape *shape; /* of the tile */
     int64_t head;
     char *workspace;
 } tile_run;
@@ -79,8 +89,19 @@ static int64_t tile_rows(const tandem_kernel *kernel)
 {
     const tandem_attention *a = &kernel->attention;
     const int64_t fitting = TILE_SCORES / a->columns / ROW_STEP * ROW_STEP;
-    const int64_t wanted = is_causal(kernel) ? CAUSAL_ROWS : fitting > ROW_STEP ? fitting : ROW_STEP;
+    const int64_t wanted = is_causal(kernel) || fitting < TILE_ROWS ? TILE_ROWS : fitting;
     return wanted < a->rows ? wanted : a->rows;
+}
+
+/* Of a tile whose last row is end − 1. */
+static int64_t tile_columns(const tandem_kernel *kernel, int64_t end)
+{
+    const int64_t all = kernel->attention.columns;
+    if (!is_causal(kernel)) return all;
+    const int64_t tiles = (all + TILE_ROWS - 1) / TILE_ROWS,
+                  step = (tiles + CAUSAL_WIDTHS - 1) / CAUSAL_WIDTHS * TILE_ROWS,
+                  wanted = (end + step - 1) / step * step;
+    return wanted < all ? wanted : all;
 }
 
 /* Whether gK (which = 0) or gV (1) is summed in f32 before it is written. */
@@ -91,10 +112,9 @@ static int has_own_sum(const tandem_kernel *kernel, const attention_state *state
 }
 
 static cpu_product_spec tile_product(const tandem_kernel *kernel, const attention_state *state,
-                                     const attention_tile *tile, enum attention_product which)
+                                     const tile_shape *shape, enum attention_product which)
 {
-    const int64_t rows = tile->rows, columns = tile->columns, depth = kernel->attention.depth;
-    const int accumulate = tile != &state->part[0].tile[state->n_tile - 1];
+    const int64_t rows = shape->rows, columns = shape->columns, depth = kernel->attention.depth;
     cpu_product_spec spec = {.batch = 1, .m = rows, .n = depth, .k = columns, .from = kernel->task.from};
     spec.to = TANDEM_F32;
     switch (which) {
@@ -103,22 +123,23 @@ static cpu_product_spec tile_product(const tandem_kernel *kernel, const attentio
     case RESULT: spec.to = kernel->task.to; break;
     case Q_GRADIENT: spec.to = kernel->written[0]; break;
     default:
-        spec.m = columns, spec.k = rows, spec.transpose_a = 1, spec.accumulate = accumulate;
+        spec.m = columns, spec.k = rows, spec.transpose_a = 1, spec.accumulate = shape->accumulate;
         if (state->n_tile == 1) spec.to = kernel->written[which == K_GRADIENT ? 1 : 2];
     }
     return spec;
 }
 
-static tandem_status open_tile(attention_tile *tile, const tandem_kernel *kernel, attention_state *state,
-                               const attention_tile *of_first, uint64_t *scratch, tandem_error *error)
+static tandem_status open_products(cpu_product product[N_ATTENTION_PRODUCT], const tandem_kernel *kernel,
+                                   const attention_state *state, const tile_shape *shape, uint64_t *scratch,
+                                   tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < N_ATTENTION_PRODUCT && status == TANDEM_OK; k++) {
         if (k != SCORES && is_forward != (k == RESULT)) continue;
-        const cpu_product_spec spec = tile_product(kernel, state, of_first, (enum attention_product)k);
-        status = cpu_product_open(&tile->product[k], &state->kernel, &spec, error);
-        if (tile->product[k].workspace_bytes > *scratch) *scratch = tile->product[k].workspace_bytes;
+        const cpu_product_spec spec = tile_product(kernel, state, shape, (enum attention_product)k);
+        status = cpu_product_open(&product[k], &state->kernel, &spec, error);
+        if (product[k].workspace_bytes > *scratch) *scratch = product[k].workspace_bytes;
     }
     return status;
 }
@@ -127,41 +148,55 @@ static void destroy_attention(void *opened)
 {
     attention_state *state = opened;
     for (int64_t p = 0; state->part && p < state->n_part; p++) {
-        for (int64_t t = 0; state->part[p].tile && t < state->n_tile; t++)
-            for (int k = 0; k < N_ATTENTION_PRODUCT; k++)
-                cpu_product_close(&state->part[p].tile[t].product[k]);
-        free(state->part[p].tile);
+        for (int s = 0; state->part[p].product && s < state->n_shape; s++)
+            for (int k = 0; k < N_ATTENTION_PRODUCT; k++) cpu_product_close(&state->part[p].product[s][k]);
+        free(state->part[p].product);
     }
     free(state->part);
+    free(state->tile);
+    free(state->shape);
     free(state);
 }
 
-/* Tiles of a part, all rows but without products; 0: no memory. */
-static int cut_into_tiles(attention_part *part, const tandem_kernel *kernel, int64_t n_tile)
+static int find_shape(attention_state *state, tile_shape wanted)
 {
-    const tandem_attention *a = &kernel->attention;
-    const int64_t height = tile_rows(kernel);
-    part->tile = calloc((size_t)n_tile, sizeof *part->tile);
-    for (int64_t t = 0; part->tile && t < n_tile; t++) {
-        const int64_t first = t * height, end = first + height < a->rows ? first + height : a->rows;
-        part->tile[t].first = first;
-        part->tile[t].rows = end - first;
-        part->tile[t].columns = is_causal(kernel) ? end : a->columns;
+    int s = 0;
+    while (s < state->n_shape &&
+           (state->shape[s].rows != wanted.rows || state->shape[s].columns != wanted.columns ||
+            state->shape[s].accumulate != wanted.accumulate))
+        s++;
+    if (s == state->n_shape) state->shape[state->n_shape++] = wanted;
+    return s;
+}
+
+/* 0: no memory. */
+static int cut_into_tiles(attention_state *state, const tandem_kernel *kernel)
+{
+    const int64_t height = tile_rows(kernel), rows = kernel->attention.rows;
+    state->n_tile = (rows + height - 1) / height;
+    state->tile = calloc((size_t)state->n_tile, sizeof *state->tile);
+    state->shape = calloc((size_t)state->n_tile, sizeof *state->shape);
+    if (!state->tile || !state->shape) return 0;
+    for (int64_t t = 0; t < state->n_tile; t++) {
+        const int64_t first = t * height, end = first + height < rows ? first + height : rows;
+        const tile_shape shape = {end - first, tile_columns(kernel, end), t + 1 < state->n_tile};
+        state->tile[t] = (attention_tile){first, find_shape(state, shape)};
     }
-    return part->tile != NULL;
+    return 1;
 }
 
 static tandem_status open_parts(const tandem_kernel *kernel, attention_state *state, uint64_t *scratch,
                                 tandem_error *error)
 {
     state->part = calloc((size_t)state->n_part, sizeof *state->part);
-    if (!state->part) return cpu_kernel_no_memory(kernel, error);
+    if (!state->part || !cut_into_tiles(state, kernel)) return cpu_kernel_no_memory(kernel, error);
     for (int64_t p = 0; p < state->n_part; p++) {
-        if (!cut_into_tiles(&state->part[p], kernel, state->n_tile))
-            return cpu_kernel_no_memory(kernel, error);
-        for (int64_t t = 0; t < state->n_tile; t++) {
+        attention_part *const part = &state->part[p];
+        part->product = calloc((size_t)state->n_shape, sizeof *part->product);
+        if (!part->product) return cpu_kernel_no_memory(kernel, error);
+        for (int s = 0; s < state->n_shape; s++) {
             const tandem_status status =
-                open_tile(&state->part[p].tile[t], kernel, state, &state->part[0].tile[t], scratch, error);
+                open_products(part->product[s], kernel, state, &state->shape[s], scratch, error);
             if (status != TANDEM_OK) return status;
         }
     }
@@ -209,7 +244,7 @@ static void run_tile_product(const tile_run *run, enum attention_product which, 
     const attention_state *state = run->of->kernel->state;
     attention_part *const part = run->part;
     if (part->status == TANDEM_OK)
-        part->status = cpu_product_run(&run->tile->product[which], &state->kernel, a, b, c, 1,
+        part->status = cpu_product_run(&part->product[run->tile->shape][which], &state->kernel, a, b, c, 1,
                                        cpu_workspace_at(run->workspace, state->scratch), &part->error);
 }
 
@@ -221,7 +256,7 @@ static const void *operand_of(const tile_run *run, const float *numbers)
     if (kernel->task.from == TANDEM_F32) return numbers;
     void *const narrow = cpu_workspace_at(run->workspace, state->narrow);
     kernel->device->one_thread->bf16_from_f32(narrow, numbers,
-                                              (size_t)(run->tile->rows * run->tile->columns));
+                                              (size_t)(run->shape->rows * run->shape->columns));
     return narrow;
 }
 
@@ -229,7 +264,7 @@ static const void *operand_of(const tile_run *run, const float *numbers)
 static void drop_tile(const tile_run *run, float *to, const float *from)
 {
     const tandem_kernel *kernel = run->of->kernel;
-    const int64_t all = kernel->attention.columns, columns = run->tile->columns, rows = run->tile->rows;
+    const int64_t all = kernel->attention.columns, columns = run->shape->columns, rows = run->shape->rows;
     const int64_t at_once = columns == all ? rows : 1; /* else a row has draws that no score has */
     tandem_dropout mask = run->of->mask;
     mask.first += (uint64_t)((run->head * kernel->attention.rows + run->tile->first) * all);
@@ -244,16 +279,16 @@ static void drop_tile(const tile_run *run, float *to, const float *from)
 static void find_probabilities(const tile_run *run, const void *q, const void *k, float *statistics)
 {
     const tandem_kernel *kernel = run->of->kernel;
-    const attention_tile *tile = run->tile;
+    const tile_shape *shape = run->shape;
     const float scale = kernel->graph->op[kernel->attention.softmax].scale;
     float *const scores = scores_of(run);
     run_tile_product(run, SCORES, q, k, scores);
     if (run->part->status != TANDEM_OK) return;
-    for (int64_t r = 0; r < tile->rows; r++) {
-        const int64_t seen = is_causal(kernel) ? tile->first + r + 1 : tile->columns;
-        float *const row = scores + r * tile->columns;
+    for (int64_t r = 0; r < shape->rows; r++) {
+        const int64_t seen = is_causal(kernel) ? run->tile->first + r + 1 : shape->columns;
+        float *const row = scores + r * shape->columns;
         float largest = 0;
-        const float sum = kernel->device->one_thread->softmax_f32(row, row, (size_t)tile->columns,
+        const float sum = kernel->device->one_thread->softmax_f32(row, row, (size_t)shape->columns,
                                                                   (size_t)seen, scale, &largest);
         if (statistics) statistics[r] = largest + logf(sum);
     }
@@ -303,8 +338,8 @@ static void run_backward_tile(const tile_run *run)
     run_tile_product(run, P_GRADIENT, g, v, gradients);
     if (run->part->status != TANDEM_OK) return;
     if (run->of->drops) drop_tile(run, gradients, gradients);
-    const size_t columns = (size_t)run->tile->columns;
-    for (size_t r = 0; r < (size_t)run->tile->rows; r++)
+    const size_t columns = (size_t)run->shape->columns;
+    for (size_t r = 0; r < (size_t)run->shape->rows; r++)
         kernel->device->one_thread->softmax_backward_f32(gradients + r * columns, gradients + r * columns,
                                                          scores + r * columns, columns,
                                                          kernel->graph->op[a->softmax].scale);
@@ -340,7 +375,8 @@ static void run_attention_parts(void *context, int64_t begin, int64_t end)
         run.part->status = TANDEM_OK;
         for (run.head = heads * p / state->n_part; run.head < heads * (p + 1) / state->n_part; run.head++) {
             for (int64_t t = state->n_tile - 1; t >= 0; t--) {
-                run.tile = &run.part->tile[t];
+                run.tile = &state->tile[t];
+                run.shape = &state->shape[run.tile->shape];
                 (is_forward ? run_forward_tile : run_backward_tile)(&run);
             }
             write_gradient_sums(&run);
@@ -370,14 +406,13 @@ static tandem_status cpu_attention_prepare(tandem_kernel *kernel, tandem_error *
 {
     attention_state *state = calloc(1, sizeof *state);
     if (!state) return cpu_kernel_no_memory(kernel, error);
-    const int64_t heads = kernel->attention.heads, height = tile_rows(kernel);
+    const int64_t heads = kernel->attention.heads;
     const int n_core = kernel->device->n_core;
     state->device = *kernel->device;
     state->device.n_core = 1;
     state->device.isa = state->device.one_thread;
     state->kernel = *kernel;
     state->kernel.device = &state->device;
-    state->n_tile = (kernel->attention.rows + height - 1) / height;
     state->n_part = heads < n_core ? heads : n_core;
     uint64_t scratch = 0;
     cpu_team_set(1); /* a thread of the team runs a product alone */
