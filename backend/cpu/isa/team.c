@@ -448,7 +448,7 @@ typedef struct gemm_kernel {
     void (*bf16)(const tandem_product_bf16 *product); /* one of the two */
     size_t (*workspace)(int64_t m, int64_t n, int64_t k);
     int64_t rows, columns;
-    int takes_columns; /* first: to pack B costs more than to pack A */
+    int by_longer; /* each part packs all of the operand that is not divided: the shorter one */
 } gemm_kernel;
 
 typedef struct gemm_division {
@@ -461,8 +461,8 @@ static gemm_division divide_gemm(const gemm_kernel *kernel, int64_t m, int64_t n
 {
     const int64_t row_units = (m + kernel->rows - 1) / kernel->rows,
                   column_units = (n + kernel->columns - 1) / kernel->columns;
-    const int by_columns = kernel->takes_columns ? column_units >= cpu_team_size() || column_units > row_units
-                                                 : row_units < cpu_team_size() && column_units > row_units;
+    const int by_columns = kernel->by_longer ? row_units < column_units
+                                             : row_units < cpu_team_size() && column_units > row_units;
     const int64_t units = by_columns ? column_units : row_units,
                   grain = by_columns ? kernel->columns : kernel->rows;
     int64_t n_part = team_parts(units);
@@ -563,12 +563,12 @@ static const gemm_kernel tiles_of_s8 = {.s8 = ISA(gemm_s8_amx),
                                         .workspace = ISA(gemm_s8_amx_workspace),
                                         .rows = TILE_COLUMNS,
                                         .columns = TILE_COLUMNS,
-                                        .takes_columns = 1},
+                                        .by_longer = 1},
                          tiles_of_bf16 = {.bf16 = ISA(gemm_bf16_amx),
                                           .workspace = ISA(gemm_bf16_amx_workspace),
                                           .rows = TILE_COLUMNS,
                                           .columns = TILE_COLUMNS,
-                                          .takes_columns = 1};
+                                          .by_longer = 1};
 
 static void team_gemm_s8_amx(const tandem_product_s8 *product) { divide_s8(&tiles_of_s8, product); }
 
