@@ -571,6 +571,30 @@ class AdviceInterval(Structure):
     ]
 
 
+class RatioShift(Structure):
+    """tandem_ratio_shift"""
+
+    _fields_ = [
+        ("c", c_int),
+        ("device", c_char * 48),
+        ("precision", c_int),
+        ("ratio", c_double),
+        ("half", c_double),
+        ("n_changed", c_int * 2),
+        ("gain", c_double * 2),
+        ("operator", c_char * 48 * 2),
+    ]
+
+
+class RatioCheck(Structure):
+    """tandem_ratio_check"""
+
+    _fields_ = [
+        ("shift", RatioShift * 64),
+        ("n", c_int),
+    ]
+
+
 class AdviceStruct(Structure):
     """tandem_advice"""
 
@@ -581,6 +605,7 @@ class AdviceStruct(Structure):
         ("by_goodput", c_int),
         ("is_described", c_int),
         ("interval", AdviceInterval),
+        ("ratios", RatioCheck),
     ]
 
 
