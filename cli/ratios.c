@@ -39,7 +39,7 @@ static void print_flip(const tandem_ratio_shift *shift, int end, int n_more)
             "At %.2f another plan has a step %s shorter, with %d operators changed%s. Time '%s' "
             "in %s and fp32 on a %s and give the times by `tandem profile --import`",
             ratio_at(shift, end), tandem_quantity_ratio(shift->gain[end]).text, shift->n_changed[end], more,
-            shift->operator[end], precision, shift->device);
+            shift->to_measure[end], precision, shift->device);
     answer_line("ratios", "%s", text);
 }
 
@@ -93,7 +93,7 @@ json_t *ratios_json(const tandem_ratio_check *check)
                                 json_pack("{s:f,s:i,s:o,s:s}", "ratio", ratio_at(s, end), "changed",
                                           s->n_changed[end], "gain",
                                           cli_json_number(s->n_changed[end] < 0 ? NAN : s->gain[end]),
-                                          "operator", s->operator[end]));
+                                          "operator", s->to_measure[end]));
         json_array_append_new(all, one);
     }
     return all;

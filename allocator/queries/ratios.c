@@ -61,7 +61,7 @@ static void compare_precisions(tandem_ratio_shift *shift, int end, const tandem_
             shift->n_changed[end]++;
             if (c != shift->c || graph->op[i].flops <= most) continue;
             most = graph->op[i].flops;
-            (void)snprintf(shift->operator[end], sizeof shift->operator[end], "%s", graph->op[i].name);
+            (void)snprintf(shift->to_measure[end], sizeof shift->to_measure[end], "%s", graph->op[i].name);
         }
 }
 

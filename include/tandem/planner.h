@@ -316,8 +316,8 @@ typedef struct tandem_ratio_shift {
     /* [0] at ratio × (1 + half), [1] at ratio / (1 + half): how many operators of all classes have another
      * precision in the answer there; −1: no plan is found. */
     int n_changed[2];
-    double gain[2];       /* the share of the plan's step there that this answer saves; may be below 0 */
-    char operator[2][48]; /* of those that change, the one with most FLOPs: what to measure; "": none */
+    double gain[2];         /* the share of the plan's step there that this answer saves; may be below 0 */
+    char to_measure[2][48]; /* of those that change, the one with most FLOPs: what to measure; "": none */
 } tandem_ratio_shift;
 enum { TANDEM_MAX_RATIO_SHIFT = 64 };
 typedef struct tandem_ratio_check {

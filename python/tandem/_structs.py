@@ -582,7 +582,7 @@ class RatioShift(Structure):
         ("half", c_double),
         ("n_changed", c_int * 2),
         ("gain", c_double * 2),
-        ("operator", c_char * 48 * 2),
+        ("to_measure", c_char * 48 * 2),
     ]
 
 
