@@ -36,11 +36,17 @@ ended() {
     wait "$1" 2>/dev/null
     code=$?
 }
-# Whether processes of the group of PID or folders of runs are left; says which.
+# Whether processes of the group of PID or folders of runs are left; says which. A rank whose parent is gone
+# dies by a signal of the kernel, and is in the table until the first process of the system reaps it.
 nothing_left() {
-    local left
-    left=$(pgrep -l -g "$1"; ls -d .tandem* 2>/dev/null)
-    [ -z "$left" ] || { echo "# left: $left"; return 1; }
+    local left k
+    for ((k = 0; k < 200; k++)); do
+        left=$(pgrep -l -g "$1"; ls -d .tandem* 2>/dev/null)
+        [ -n "$left" ] || return 0
+        sleep 0.01
+    done
+    echo "# left: $left"
+    return 1
 }
 # start ARGUMENT…: runs it in the background, as the leader of a group; its id in pid. Returns once the
 # program is there: until then the shell's child would take signals. None is ignored before its first
