@@ -25,7 +25,7 @@ from tandem._library import (
     UsageError,
     WrongModelError,
 )
-from tandem._plan import Advice, Case, ClassTimes, Plan, PlanClass, Replay, advise, allocate, replay
+from tandem._plan import Advice, Case, ClassTimes, Plan, PlanClass, Ratio, Replay, advise, allocate, replay
 from tandem._estimated import Estimate
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ __all__ = [
     "Plan",
     "PlanClass",
     "Profile",
+    "Ratio",
     "Replay",
     "Sensitivity",
     "TandemError",

@@ -28,6 +28,7 @@ from tandem._structs import (
     GraphStruct,
     PlannedStep,
     PlanStruct,
+    RatioCheck,
     Request,
 )
 
@@ -58,6 +59,46 @@ def _bytes_text(size: int) -> str:
 
 def _extra_samples_text(of: "Union[Plan, Replay]") -> str:
     return Estimate(of.sensitivity or 0.0, of.sensitivity_low, of.sensitivity_high).extra_samples
+
+
+@dataclass
+class Ratio:
+    """Predicted times of a device's products in a precision over those of fp32, and whether the plan holds at the
+    ends of its 80 % interval."""
+
+    device: str
+    precision: str
+    ratio: float
+    low: float
+    high: float
+    # How many operators another plan changes there, which part of the step it saves, and what to measure. −1:
+    # no plan is found
+    changed_at_low: int
+    changed_at_high: int
+    gain_at_low: float
+    gain_at_high: float
+    to_measure: str
+
+
+def _ratios_of(check: RatioCheck) -> List[Ratio]:
+    ratios = []
+    for of in check.shift[: check.n]:
+        most = 0 if of.gain[0] >= of.gain[1] else 1
+        ratios.append(
+            Ratio(
+                of.device.decode(),
+                PRECISIONS[of.precision],
+                of.ratio,
+                of.ratio / (1 + of.half),
+                of.ratio * (1 + of.half),
+                of.n_changed[1],
+                of.n_changed[0],
+                of.gain[1],
+                of.gain[0],
+                (of.to_measure[most].value or of.to_measure[1 - most].value).decode(),
+            )
+        )
+    return ratios
 
 
 @dataclass
@@ -175,6 +216,8 @@ class Plan:
     samples_per_second: Optional[float] = None  # of all ranks
     goodput: Optional[float] = None  # samples_per_second / (1 + sensitivity); None: the model has no estimate
     graph: Optional[Graph] = None  # of a module
+    # Of predicted times: where another plan would be better. Empty where none is predicted
+    ratios: List[Ratio] = field(default_factory=list, repr=False)
     text: str = field(default="", repr=False)  # tandem.plan/1
 
     def _sum_text(self) -> str:
@@ -742,10 +785,14 @@ def allocate(
     given = {name: value for name, value in locals().items() if name not in ("model", "cluster")}
     of_request, wanted = _split(given)
     asked = _Asked(model, cluster, **of_request)
-    question, answer = _question(asked, **wanted), Answer()
+    question, answer, check = _question(asked, **wanted), Answer(), RatioCheck()
     asked.call("tandem_answer_open", byref(answer), byref(question))
     try:
-        return asked.plan_from(answer)
+        plan = asked.plan_from(answer)
+        planner = c_void_p(answer.planner)
+        asked.call("tandem_answer_check_ratios", byref(check), planner, byref(answer), byref(question))
+        plan.ratios = _ratios_of(check)
+        return plan
     finally:
         close = _library.load("tandem").tandem_answer_close
         close.restype = None
@@ -771,6 +818,7 @@ class Advice:
     best: Case
     by_goodput: bool  # rates are goodput; else samples a second: the sensitivity of some plan is not known
     holds: bool  # with every predicted device's times anywhere in its 80 % interval
+    ratios: List[Ratio] = field(default_factory=list, repr=False)  # of the best case's plan
 
     @property
     def current(self) -> Optional[Plan]:
@@ -826,7 +874,8 @@ def advise(model: Model, cluster: str, add: str, **options: Any) -> Advice:
     asked.call("tandem_advise", byref(advice), byref(question), c_char_p(add.encode()), None)
     try:
         cases = list(_cases_of(asked, advice))
-        return Advice(cases, cases[advice.best], bool(advice.by_goodput), bool(advice.interval.holds))
+        holds, ratios = bool(advice.interval.holds), _ratios_of(advice.ratios)
+        return Advice(cases, cases[advice.best], bool(advice.by_goodput), holds, ratios)
     finally:
         close = _library.load("tandem").tandem_advice_close
         close.restype = None

@@ -450,6 +450,10 @@ class Zoo(Case):
         alone = tandem.allocate(graph, "2*t4@2 + 2*v100@2 net=100Gbit/s,5us", **options)
         self.assertEqual(advice.combined.precision(3), alone.precision(3))
         self.assertIn("times as many samples", str(advice))
+        self.assertTrue({(of.device, of.precision) for of in alone.ratios} >= {("t4", "fp16"), ("v100", "fp16")})
+        for of in alone.ratios + advice.ratios:
+            self.assertTrue(0 < of.low < of.ratio < of.high)
+            self.assertEqual(of.to_measure != "", of.changed_at_low > 0 or of.changed_at_high > 0)
 
 
 if __name__ == "__main__":
