@@ -216,9 +216,9 @@ class Plan:
     samples_per_second: Optional[float] = None  # of all ranks
     goodput: Optional[float] = None  # samples_per_second / (1 + sensitivity); None: the model has no estimate
     graph: Optional[Graph] = None  # of a module
+    text: str = field(default="", repr=False)  # tandem.plan/1
     # Of predicted times: where another plan would be better. Empty where none is predicted
     ratios: List[Ratio] = field(default_factory=list, repr=False)
-    text: str = field(default="", repr=False)  # tandem.plan/1
 
     def _sum_text(self) -> str:
         """The extra samples, where they are known, else the sum."""
