@@ -56,6 +56,9 @@ void ratios_print(const tandem_ratio_check *check)
         end = k % 2;
     }
     if (most) print_flip(most, end, n_flip - 1);
+    if (check->n_left_out)
+        answer_line("ratios", "%d of %d are not checked: the limit is %d", check->n_left_out,
+                    check->n + check->n_left_out, TANDEM_MAX_RATIO_SHIFT);
 }
 
 int ratios_print_details(const tandem_ratio_check *check)

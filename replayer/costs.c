@@ -306,13 +306,11 @@ static void find_interval_evidence(tandem_provenance *provenance, const form_sum
     provenance->interval_error = ns > 0 ? error / ns : NAN;
 }
 
-/* The first variant of a task in a precision that has a predicted time; −1: none has. Variants differ in the
- * dtype that is written. */
+/* The first variant of a task in a precision that has a predicted time; −1: none has. */
 static int predicted_variant(const tandem_sim_class *class, int t, tandem_precision precision, int contention)
 {
-    static const tandem_dtype to[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-    for (size_t k = 0; k < sizeof to / sizeof *to; k++) {
-        const int variant = tandem_precision_variant(precision, to[k]);
+    for (uint64_t left = tandem_precision_variants(precision); left; left &= left - 1) {
+        const int variant = __builtin_ctzll(left);
         const size_t slot = tandem_cost_slot(&class->costs, t, variant);
         if (class->costs.variant_cost[slot].ns[contention] > 0 &&
             least_certain_origin(&class->costs, slot) == TANDEM_ORIGIN_PREDICTED)
@@ -338,11 +336,8 @@ double tandem_replayer_product_ratio(double *half, const tandem_replayer *replay
     form_sum of[2] = {{.own_square = 0}, {.own_square = 0}};
     double wide_ns = 0, narrow_ns = 0;
     for (int t = 0; t < class->step->n_task; t++) {
-        const tandem_task *task = &class->step->task[t];
-        const int is_product = task->op >= 0 && tandem_op_is_adjustable(&class->step->graph->op[task->op]) &&
-                               (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
-                                task->kind == TANDEM_TASK_WGRAD);
-        const int wide = is_product ? predicted_variant(class, t, TANDEM_PRECISION_FP32, contention) : -1,
+        if (!tandem_step_is_product(class->step, t)) continue;
+        const int wide = predicted_variant(class, t, TANDEM_PRECISION_FP32, contention),
                   narrow = wide >= 0 ? predicted_variant(class, t, precision, contention) : -1;
         if (narrow < 0) continue;
         wide_ns += add_predicted(&of[0], class, t, wide, contention);
@@ -371,8 +366,7 @@ static double amp_ratio(const tandem_sim_class *class, int contention)
                            narrow = amp == TANDEM_BF16 ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
     double wide_ns = 0, narrow_ns = 0;
     for (int t = 0; t < class->step->n_task && amp != TANDEM_F32; t++) {
-        const tandem_task *task = &class->step->task[t];
-        if (task->kind != TANDEM_TASK_FORWARD || !tandem_op_is_adjustable(&class->step->graph->op[task->op]))
+        if (class->step->task[t].kind != TANDEM_TASK_FORWARD || !tandem_step_is_product(class->step, t))
             continue;
         const int64_t a = measured_ns(&class->costs, t, wide, contention),
                       b = measured_ns(&class->costs, t, narrow, contention);

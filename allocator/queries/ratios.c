@@ -5,10 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { N_WRITTEN = 3 }; /* dtypes that a task's variants may write */
-static const tandem_dtype written[N_WRITTEN] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
-
-/* A class's times in a precision: [n_task × N_WRITTEN × 2], alone and contended. */
+/* A class's times in a precision: [n_task × TANDEM_MAX_VARIANT × 2], alone and contended. */
 typedef struct kept_times {
     tandem_replayer *replayer;
     int c;
@@ -22,29 +19,22 @@ typedef struct asked_question {
     const tandem_policy *policy;
 } asked_question;
 
-static int is_product(const tandem_step *step, int t)
-{
-    const tandem_task *task = &step->task[t];
-    return task->op >= 0 && tandem_op_is_adjustable(&step->graph->op[task->op]) &&
-           (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
-            task->kind == TANDEM_TASK_WGRAD);
-}
-
 /* Visits all times; factor 0 keeps them, 1 restores them, another one sets them to so many of those kept. */
 static void shift_times(const kept_times *kept, double factor)
 {
     const tandem_step *step = tandem_replayer_step(kept->replayer, kept->c);
     for (int t = 0; t < step->n_task; t++) {
-        if (!is_product(step, t)) continue;
-        for (int k = 0; k < 2 * N_WRITTEN; k++) {
-            const int variant = tandem_precision_variant(kept->precision, written[k / 2]), contended = k % 2;
-            int64_t *const ns = &kept->ns[t * 2 * N_WRITTEN + k];
-            if (factor > 0 && *ns > 0)
-                tandem_replayer_set_variant_ns(kept->replayer, kept->c, t, variant, contended,
-                                               (int64_t)((double)*ns * factor));
-            else if (!(factor > 0))
-                *ns = tandem_replayer_variant_ns(kept->replayer, kept->c, t, variant, contended);
-        }
+        uint64_t left = tandem_step_is_product(step, t) ? tandem_precision_variants(kept->precision) : 0;
+        for (; left; left &= left - 1)
+            for (int contended = 0; contended < 2; contended++) {
+                const int variant = __builtin_ctzll(left);
+                int64_t *const ns = &kept->ns[(t * TANDEM_MAX_VARIANT + variant) * 2 + contended];
+                if (factor > 0 && *ns > 0)
+                    tandem_replayer_set_variant_ns(kept->replayer, kept->c, t, variant, contended,
+                                                   (int64_t)((double)*ns * factor));
+                else if (!(factor > 0))
+                    *ns = tandem_replayer_variant_ns(kept->replayer, kept->c, t, variant, contended);
+            }
     }
 }
 
@@ -59,7 +49,7 @@ static void compare_precisions(tandem_ratio_shift *shift, int end, const tandem_
                 a->assignment.precision[c][i] == b->assignment.precision[c][i])
                 continue;
             shift->n_changed[end]++;
-            if (c != shift->c || graph->op[i].flops <= most) continue;
+            if (graph->op[i].flops <= most) continue;
             most = graph->op[i].flops;
             (void)snprintf(shift->to_measure[end], sizeof shift->to_measure[end], "%s", graph->op[i].name);
         }
@@ -98,12 +88,12 @@ static void load_answer(tandem_replayer *replayer, const asked_question *asked)
 static tandem_status check_shift(tandem_ratio_shift *shift, const asked_question *asked, tandem_error *error)
 {
     tandem_replayer *replayer = tandem_planner_problem(asked->planner)->replayer;
+    load_answer(replayer, asked);
     const size_t n_task = (size_t)tandem_replayer_step(replayer, shift->c)->n_task;
     kept_times kept = {.replayer = replayer, .c = shift->c, .precision = shift->precision};
-    kept.ns = calloc(n_task * 2 * N_WRITTEN, sizeof *kept.ns);
+    kept.ns = calloc(n_task * TANDEM_MAX_VARIANT * 2, sizeof *kept.ns);
     if (!kept.ns) return tandem_no_memory(error, "to check %zu times", n_task);
     tandem_status status = TANDEM_OK;
-    load_answer(replayer, asked);
     shift_times(&kept, 0);
     for (int end = 0; end < 2 && status == TANDEM_OK; end++) {
         shift_times(&kept, end == 0 ? 1 + shift->half : 1 / (1 + shift->half));
@@ -127,10 +117,14 @@ tandem_status tandem_answer_check_ratios(tandem_ratio_check *out, tandem_planner
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK && answer->split.n_split == 0; c++)
         for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
             tandem_ratio_shift shift = {.c = c, .precision = (tandem_precision)p};
-            if (p == TANDEM_PRECISION_FP32 || check.n == TANDEM_MAX_RATIO_SHIFT) continue;
+            if (p == TANDEM_PRECISION_FP32) continue;
             (void)snprintf(shift.device, sizeof shift.device, "%s", cluster->classes[c].device.name);
             shift.ratio = tandem_replayer_product_ratio(&shift.half, replayer, c, (tandem_precision)p);
             if (!(shift.ratio > 0)) continue;
+            if (check.n == TANDEM_MAX_RATIO_SHIFT) {
+                check.n_left_out++;
+                continue;
+            }
             status = check_shift(&shift, &asked, error);
             check.shift[check.n++] = shift;
         }

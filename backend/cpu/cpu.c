@@ -139,6 +139,9 @@ static tandem_kernel *cpu_new_kernel(void *device, const tandem_step *step, int 
     kernel->graph = step->graph;
     kernel->op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
     kernel->task = *task_spec;
+    (void)tandem_step_attention(step, task, &kernel->attention);
+    for (int k = 0; k < task_spec->n_write; k++)
+        if (task_spec->write[k] >= 0) kernel->written[k] = step->value[task_spec->write[k]].dtype;
     return kernel;
 }
 
@@ -156,15 +159,13 @@ static tandem_status cpu_prepare_kernel(void *device, const tandem_step *step, i
     const tandem_task *task_spec = &step->task[task];
     const tandem_op *op = task_spec->op >= 0 ? &step->graph->op[task_spec->op] : NULL;
     cpu_team_set(((const cpu_device *)device)->n_core);
-    const cpu_operator *found = cpu_operator_rows[kernel_row_of(task_spec, op)];
     tandem_attention attention;
-    if (tandem_step_attention(step, task, &attention)) found = &cpu_attention;
+    const cpu_operator *found = tandem_step_attention(step, task, &attention)
+                                    ? &cpu_attention
+                                    : cpu_operator_rows[kernel_row_of(task_spec, op)];
     if (!found || (!found->prepare && !found->forward)) return kernel_missing(task, task_spec, op, error);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(task_spec, op, error);
-    if (found == &cpu_attention) prepared->attention = attention;
-    for (int k = 0; k < task_spec->n_write; k++)
-        if (task_spec->write[k] >= 0) prepared->written[k] = step->value[task_spec->write[k]].dtype;
     prepared->is_emulated = step->options.emulated;
     const int is_wrapped = prepared->is_emulated && found != &cpu_cast;
     if (is_wrapped) prepared->task = cpu_emulated_task(task_spec);
@@ -192,7 +193,6 @@ static tandem_status cpu_prepare_library_kernel(void *device, const tandem_step 
     cpu_team_set(((const cpu_device *)device)->n_core);
     tandem_kernel *prepared = cpu_new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(&step->task[task], &step->graph->op[step->task[task].op], error);
-    (void)tandem_step_attention(step, task, &prepared->attention);
     const tandem_status status = cpu_library_prepare(prepared, bytes, error);
     if (status != TANDEM_OK) {
         free(prepared);

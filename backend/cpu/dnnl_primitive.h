@@ -27,7 +27,7 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
                                      const_dnnl_primitive_desc_t hint, tandem_error *error);
 
 /* The same without a hint, by the first implementation whose name (dnnl_query_impl_info_str) begins with
- * `wanted`; by the first of all where oneDNN has no such one. */
+ * `wanted`; by the first of all where oneDNN has no such one. attributes: not NULL. */
 tandem_status cpu_primitive_describe_by(dnnl_primitive_desc_t *description, const tandem_kernel *kernel,
                                         const_dnnl_op_desc_t operation, dnnl_primitive_attr_t attributes,
                                         const char *wanted, tandem_error *error);

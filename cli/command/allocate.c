@@ -38,8 +38,10 @@ static tandem_status allocate_and_write(allocate_context *a, tandem_error *error
     if (status == TANDEM_OK)
         status = tandem_smaller_cluster_find(&a->smaller_cluster, &a->smaller_by_goodput, &a->request,
                                              &a->answer, error);
+    cli_progress(a->options, -1, "asking again at the ends of ratios between predicted times");
     if (status == TANDEM_OK)
         status = tandem_answer_check_ratios(&a->ratios, a->planner, &a->answer, &a->request, error);
+    cli_progress_end();
     if (status == TANDEM_OK && a->options->data) status = allocate_estimate_whole(a, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->answer.plan, a->problem->graph, a->options->output, error);

@@ -323,6 +323,7 @@ enum { TANDEM_MAX_RATIO_SHIFT = 64 };
 typedef struct tandem_ratio_check {
     tandem_ratio_shift shift[TANDEM_MAX_RATIO_SHIFT];
     int n; /* 0: no time of two precisions is predicted; as with a global batch, which is not checked */
+    int n_left_out; /* beyond the first TANDEM_MAX_RATIO_SHIFT */
 } tandem_ratio_check;
 /* tandem_answer_check_ratios: asks the answer's question again, with the products of each predicted class
  * and precision shifted to both ends of the ratio's interval, and all others as they are. Leaves the answer's

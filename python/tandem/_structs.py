@@ -592,6 +592,7 @@ class RatioCheck(Structure):
     _fields_ = [
         ("shift", RatioShift * 64),
         ("n", c_int),
+        ("n_left_out", c_int),
     ]
 
 

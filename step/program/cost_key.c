@@ -158,6 +158,19 @@ int tandem_precision_variant(tandem_precision precision, tandem_dtype to)
     return N_OUTPUT_DTYPE * (int)precision + output_dtype_index(to);
 }
 
+uint64_t tandem_precision_variants(tandem_precision precision)
+{
+    return ((UINT64_C(1) << N_OUTPUT_DTYPE) - 1) << N_OUTPUT_DTYPE * (int)precision;
+}
+
+int tandem_step_is_product(const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    return task->op >= 0 && tandem_op_is_adjustable(&step->graph->op[task->op]) &&
+           (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
+            task->kind == TANDEM_TASK_WGRAD);
+}
+
 int tandem_step_cost_key(const tandem_step *step, int t, int variant, tandem_cost_key *key)
 {
     const tandem_task *task = &step->task[t];

@@ -3,7 +3,6 @@
  * strongest device of this machine and on AVX2: forward and backward, one tile and several, causal, with
  * dropout, in fp32 and bf16, gradients in both; and the bits of 1, 2, 3 and 8 cores. */
 #include <math.h>
-#include <unistd.h>
 
 #include "backend/cpu/operator.h"
 #include "base/philox.h"
@@ -285,19 +284,10 @@ static void attention_is_as_defined(void **state)
     own_process_check(child_attention, row->name);
 }
 
-/* Threads that are more than the cores would wait for each other without letting each other run. OpenMP's
- * library reads this when it is loaded, so the program begins again. */
-static void wait_asleep(char **argv)
-{
-    if (getenv("OMP_WAIT_POLICY")) return;
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-    execv("/proc/self/exe", argv);
-}
-
 int main(int argc, char **argv)
 {
     (void)argc;
-    wait_asleep(argv);
+    own_process_wait_asleep(argv);
     struct CMUnitTest tests[2];
     size_t n = 0;
     const tandem_device *strongest = NULL;

@@ -6,7 +6,6 @@
  *
  * A process opens one device only, with any number of cores, so each of two instruction sets is tested in a
  * child. */
-#include <unistd.h>
 
 #include "backend/cpu/operator.h"
 #include "tests/support/every_case.h"
@@ -168,19 +167,10 @@ static int is_left_out(const tandem_device *row)
     return row != strongest && strcmp(row->name, "cpu:avx2") != 0;
 }
 
-/* Threads that are more than the cores would wait for each other without letting each other run. OpenMP's
- * library reads this when it is loaded, so the program begins again. */
-static void wait_asleep(char **argv)
-{
-    if (getenv("OMP_WAIT_POLICY")) return;
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-    execv("/proc/self/exe", argv);
-}
-
 int main(int argc, char **argv)
 {
     (void)argc;
-    wait_asleep(argv);
+    own_process_wait_asleep(argv);
     struct CMUnitTest tests[32];
     size_t n = 0;
     if (!test_is_long()) printf("# left out: all but eight large cases on several cores, on two devices\n");

@@ -12,7 +12,7 @@ enum { RANDOM_GRAPHS = 180, PLANS = 40, MAX_ENUMERATED = 5000, BATCH_OF_ZOO = 4 
 static const uint64_t seed = 20241;
 
 /* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as
- * the wider one. */
+ * the wider one; with attention as one task, of fp32 too. */
 static const char *const clusters[] = {"cpu:avx512_bf16",
                                        "2*cpu:avx2_vnni",
                                        "cpu:avx512_bf16 + cpu:avx2_vnni",

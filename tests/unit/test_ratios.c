@@ -146,10 +146,49 @@ static void measured_times_are_not_checked(void **state)
     tandem_planner_close(planner);
 }
 
+/* Forward products that were measured in both, by their cost keys. */
+static double ratio_of_products(tandem_replayer *replayer, const char *narrow)
+{
+    const tandem_step *step = tandem_replayer_step(replayer, 0);
+    double narrow_ns = 0, wide_ns = 0;
+    for (int t = 0; t < step->n_task; t++)
+        for (int variant = 0; variant < TANDEM_ATTENTION_VARIANT; variant++) {
+            tandem_cost_key key;
+            if (step->task[t].kind != TANDEM_TASK_FORWARD ||
+                !tandem_op_is_adjustable(&step->graph->op[step->task[t].op]) ||
+                !tandem_step_cost_key(step, t, variant, &key))
+                continue;
+            const double ns = (double)tandem_replayer_variant_ns(replayer, 0, t, variant, 0);
+            narrow_ns += strcmp(key.precision, narrow) == 0 ? ns : 0;
+            wide_ns += strcmp(key.precision, "fp32") == 0 ? ns : 0;
+        }
+    return narrow_ns / wide_ns;
+}
+
+static void measured_16_bit_products_are_compared_with_fp32(void **state)
+{
+    static const char *const clusters[] = {"cpu:avx512_bf16", "t4"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tandem_planner *planner = open_cards(clusters[k]);
+        tandem_answer answer = {.plan = NULL};
+        ask_cards(&answer, planner);
+        const double found = answer.sources.of[0].amp_ratio,
+                     wanted = ratio_of_products(tandem_planner_problem(planner)->replayer, "bf16");
+        if (k == 0)
+            assert_true(wanted > 0 && fabs(found / wanted - 1) < 1e-9);
+        else
+            assert_true(!(found > 0)); /* predicted */
+        tandem_answer_close(&answer);
+        tandem_planner_close(planner);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plans_at_both_ends_are_those_of_shifted_planners),
                                        cmocka_unit_test(the_answer_stays),
-                                       cmocka_unit_test(measured_times_are_not_checked)};
+                                       cmocka_unit_test(measured_times_are_not_checked),
+                                       cmocka_unit_test(measured_16_bit_products_are_compared_with_fp32)};
     return cmocka_run_group_tests_name("ratios", tests, set_up_ratios, tear_down_ratios);
 }

@@ -192,6 +192,10 @@ int tandem_step_may_fuse(const tandem_step *step, int op, tandem_attention *atte
 
 /* The variant of such a task of an adjustable operator, in `precision`, whose result has dtype `to`. */
 int tandem_precision_variant(tandem_precision precision, tandem_dtype to);
+/* All of them, as bits: they differ in `to`. */
+uint64_t tandem_precision_variants(tandem_precision precision);
+/* Whether task t is a pass of an adjustable operator, whose variants these are. */
+int tandem_step_is_product(const tandem_step *step, int t);
 
 /* The first active task from t on; n_task where there is none. */
 static inline int tandem_step_next_active(const tandem_step *step, int t)
