@@ -36,10 +36,10 @@ static void print_flip(const tandem_ratio_shift *shift, int end, int n_more)
     else
         (void)tandem_append(
             text, sizeof text,
-            "At %.2f another plan has a step %s shorter, with %d operators changed%s. Time '%s' "
-            "in %s and fp32 on a %s and give the times by `tandem profile --import`",
-            ratio_at(shift, end), tandem_quantity_ratio(shift->gain[end]).text, shift->n_changed[end], more,
-            shift->to_measure[end], precision, shift->device);
+            "At %.2f another plan has a step %s shorter, with %d operator%s changed%s. Time '%s' "
+            "in %s and fp32 on %s, and give the times by `tandem profile --import`",
+            ratio_at(shift, end), tandem_quantity_ratio(shift->gain[end]).text, shift->n_changed[end],
+            shift->n_changed[end] == 1 ? "" : "s", more, shift->to_measure[end], precision, shift->device);
     answer_line("ratios", "%s", text);
 }
 

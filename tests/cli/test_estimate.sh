@@ -283,6 +283,24 @@ assert points[-1]["sensitivity"] == 0 and points[0]["fp32_goodput_samples_per_s"
     front && grep -qE '[0-9.]+ \([0-9.]+ to [0-9.]+\)' out
 report "estimate: --pareto prints the extra samples of each plan" $?
 
+# Ratios of predicted times: a row each with --details, the same numbers in JSON, and a line of the answer
+# just where another plan saves 1 % of the step or more.
+both allocate "${what[@]}" --cluster "h100 batch=16" --slowdown 40% --details && python3 -c '
+import json
+ratios = json.load(open("printed.json"))["ratios"]
+text = open("printed.txt").read()
+assert len({r["precision"] for r in ratios}) == len(ratios) >= 3, ratios
+for r in ratios:
+    assert r["device"] == "h100" and 0 < r["low"]["ratio"] < r["ratio"] < r["high"]["ratio"], r
+    rows = [line.split()[2] for line in text.splitlines() if line.split()[:2] == ["h100", r["precision"]]]
+    assert "%.3f" % r["ratio"] in rows, (rows, r)
+    for end in ("low", "high"):
+        assert (r[end]["operator"] != "") == (r[end]["changed"] > 0), r
+pays = [r for r in ratios for e in ("low", "high")
+        if r[e]["changed"] < 0 or r[e]["changed"] > 0 and r[e]["gain"] >= 0.01]
+assert ("\nratios  " in text) == bool(pays), (pays, text)'
+report "ratios of predicted times: in text, with --details and in JSON" $?
+
 # The fastest step within a limit, with a limit in percent; and the least step x (1 + sensitivity).
 within() {
     run 0 allocate --model $model --cluster "h100 batch=16" --predict --sensitivity sampled --db one.db \

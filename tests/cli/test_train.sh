@@ -290,7 +290,8 @@ run_other bench 0 products --model mlp:width=16 --batch 4 --device "$weakest" --
     [ "$(field of_alone out | wc -l)" = "$(field count out | wc -l)" ] && ! field of_alone out |
         grep -v '^[0-9.e+-]*$' &&
     ! field of_library out | grep -v '^[0-9.e+-]*$' &&
-    [ "$(field of_limit out | awk '$1 > 0 && $1 < 2' | wc -l)" = 9 ] && field of_alone out | awk '$1 <= 0 { exit 1 }' &&
+    [ "$(field of_limit out | awk '$1 > 0 && $1 < 2' | wc -l)" = 9 ] &&
+    field of_alone out | awk '$1 <= 0 { exit 1 }' &&
     [ "$(field casts_ns out)" = 0 ] && [ "$(field biases_ns out)" -gt 0 ] &&
     ! grep -qv '^warning: rank .* with another run' err
 report "bench products: every product of the graph is counted, ratios are numbers" $?
