@@ -15,7 +15,7 @@ typedef struct drift_run {
     cli_options options;
     tandem_workload workload;
     training_rank rank;
-    plans_pair pair;
+    plans_card pair; /* a fast card in fp32, and a slow one */
     reestimate_trigger trigger;
     tandem_precision *first; /* [n_op] step 0's plan */
     tandem_assignment chosen;
@@ -89,24 +89,24 @@ static tandem_status estimate_and_choose(drift_run *run, int64_t done, tandem_er
     const drift_plan *plan = run->training->plan;
     estimate_request request = estimate_request_in_run(&run->workload, done);
     tandem_estimate estimate = {0};
-    plans_shares shares;
+    double *score = calloc((size_t)run->pair.n_op, sizeof *score);
     const tandem_train_request training = cli_training(&run->options);
     request.is_for_devices = 0;
     request.precision = tandem_precision_get(plan->precision)->name;
     request.emulation = tandem_emulation_make(run->training->seed);
     request.n_replicate = plan->n_replicate;
     request.batch = plan->estimated_batch;
-    tandem_status status = tandem_emulation_replace(&request.emulation, plan->formats, error);
+    tandem_status status = score ? tandem_emulation_replace(&request.emulation, plan->formats, error)
+                                 : tandem_no_memory(error, "for the scores of operators");
     if (status == TANDEM_OK)
         status = estimate_of_rank(&estimate, &run->rank, &run->workload, &training, &request, error);
-    memcpy(run->chosen.precision[0], run->first, (size_t)run->pair.n_op * sizeof *run->first);
     if (status == TANDEM_OK)
-        status =
-            plans_allocate(run->chosen.precision[0], &shares, &run->pair, &run->options, &estimate, error);
+        status = plans_allocate(run->chosen.precision[0], score, &run->pair, &run->options, &estimate, error);
     if (status == TANDEM_OK) {
-        run->trained.kept = shares.before;
-        run->trained.chosen = shares.allocated;
+        run->trained.kept = plans_card_score(&run->pair, run->first, score);
+        run->trained.chosen = plans_card_score(&run->pair, run->chosen.precision[0], score);
     }
+    free(score);
     tandem_estimate_close(&estimate);
     return status;
 }
@@ -139,9 +139,10 @@ static tandem_status choose_again(drift_run *run, int64_t done, int doubled, tan
     run->trained.n_estimated++;
     run->trained.n_by_range += doubled >= 0;
     const uint64_t drawn = run->training->seed * 1000 + (uint64_t)done;
-    const tandem_status status = run->training->arm == DRIFT_RANDOM
-                                     ? plans_random(run->chosen.precision[0], &run->pair, drawn, error)
-                                     : estimate_and_choose(run, done, error);
+    const tandem_status status =
+        run->training->arm == DRIFT_RANDOM
+            ? plans_draw(run->chosen.precision[0], &run->pair, PLANS_RANDOM, drawn, NULL, error)
+            : estimate_and_choose(run, done, error);
     return status == TANDEM_OK ? change_to_chosen(run, done, error) : status;
 }
 
@@ -152,7 +153,10 @@ static tandem_status open_drift_run(drift_run *run, const study_lab *lab, tandem
     const drift_training *training = run->training;
     const int is_emulated = training->arm != DRIFT_FP32;
     study_training in_fp32 = training->task->training;
-    const plans_regime regime = {.precision = training->plan->precision};
+    const plans_regime regime = {.cluster = "v100 + t4 net=100Gbit/s,5us",
+                                 .high = TANDEM_PRECISION_FP32,
+                                 .low = training->plan->precision,
+                                 .format = TANDEM_N_FORMAT};
     in_fp32.precision = is_emulated ? tandem_precision_get(TANDEM_PRECISION_FP32)->name : NULL;
     tandem_status status = study_workload_open(&run->workload, &run->options, lab, &in_fp32, error);
     if (status != TANDEM_OK) return status;
@@ -160,7 +164,7 @@ static tandem_status open_drift_run(drift_run *run, const study_lab *lab, tandem
     run->options.emulate = is_emulated ? training->plan->formats : NULL;
     run->options.evaluate = in_fp32.n_test;
     run->options.checkpoint = NULL; /* the study's records, and no training's */
-    status = plans_pair_open(&run->pair, &in_fp32, &regime, error);
+    status = plans_card_open(&run->pair, &in_fp32, &regime, error);
     if (status == TANDEM_OK) status = draw_places(run, error);
     if (status == TANDEM_OK) status = study_rank_open(&run->rank, &run->workload, &run->options, error);
     run->rank.config.schedule = in_fp32.schedule;
@@ -182,7 +186,7 @@ static void close_drift_run(drift_run *run)
     tandem_assignment_close(&run->chosen);
     reestimate_trigger_close(&run->trigger);
     training_rank_close(&run->rank);
-    plans_pair_close(&run->pair);
+    plans_card_close(&run->pair);
     tandem_workload_close(&run->workload);
 }
 
@@ -211,7 +215,7 @@ tandem_status drift_measure(double *value, int n, const study_lab *lab, const vo
     for (int64_t i = 0; i < run.training->task->training.steps && status == TANDEM_OK; i++)
         status = run_drift_step(&run, i, error);
     if (status == TANDEM_OK)
-        status = lab->backend->executor_evaluate(run.rank.executor, study_data(),
+        status = lab->backend->executor_evaluate(run.rank.executor, study_data(STUDY_DATA),
                                                  run.training->task->training.n_test, &seen, error);
     if (status == TANDEM_OK) {
         run.trained.loss = seen.loss / (double)seen.total;

@@ -99,12 +99,10 @@ static int print_study(const study_report *report, const char *text)
     return report->n_failed > 0;
 }
 
-static tandem_status open_study_data(tandem_data *data, const char *part, tandem_error *error)
+static tandem_status open_study_data(const char *part, tandem_error *error)
 {
     tandem_error why = {0};
-    const tandem_backend_api *backend = runtime_backend(error);
-    if (!backend) return TANDEM_MISSING;
-    const tandem_status status = backend->data_open(data, STUDY_DATA, 1, &why);
+    const tandem_status status = study_data_open(STUDY_DATA, 1, &why);
     if (status == TANDEM_OK) return status;
     return tandem_error_set(error, status, status == TANDEM_MISSING ? "SKIP study %s: %s" : "study %s: %s",
                             part, why.text);
@@ -187,20 +185,17 @@ static const char *list_study_parts(void)
 /* One part, or all for part < 0. The data set is read once. */
 static int run_parts(const cli_options *given, int part)
 {
-    tandem_data data = {0};
     tandem_error error = {0};
     cli_options options = *given;
     int code = 0;
-    if (open_study_data(&data, part < 0 ? "all" : parts[part].name, &error) != TANDEM_OK)
-        return cli_fail(&error);
-    study_data_set(&data);
+    if (open_study_data(part < 0 ? "all" : parts[part].name, &error) != TANDEM_OK) return cli_fail(&error);
     if (!options.device) cli_set_device(&options, "strongest");
     for (int p = 0; p < N_PART && code <= 1; p++) {
         if (part >= 0 && p != part) continue;
         const int part_code = run_part(&options, &parts[p]);
         code = part_code ? part_code : code;
     }
-    runtime_backend(NULL)->data_close(&data);
+    study_data_close();
     return code;
 }
 

@@ -50,6 +50,7 @@ uint64_t study_hash_training(uint64_t hash, const study_training *training)
                              (double)training->batch,  training->n_micro,     (double)training->steps,
                              (double)training->n_test, training->n_evaluation};
     hash = tandem_hash_text(hash, training->model);
+    if (training->data) hash = tandem_hash_text(hash, training->data);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++) hash = study_hash_number(hash, number[i]);
     return hash;
 }
@@ -77,6 +78,11 @@ void study_leave_out(study_report *report, const study_training *task)
                   tandem_optimizer_name(task->optimizer));
 }
 
+static const char *study_data_name(const study_training *training)
+{
+    return training->data ? training->data : STUDY_DATA;
+}
+
 static tandem_optimizer_options optimizer_of(const study_training *training)
 {
     const float rate = (float)training->rate;
@@ -92,7 +98,7 @@ tandem_status study_workload_open(tandem_workload *workload, cli_options *option
     const int is_emulated = training->precision || training->op_precision;
     *options = *lab->options;
     options->model = training->model;
-    options->data = STUDY_DATA;
+    options->data = study_data_name(training);
     options->steps = training->steps;
     options->batch = training->batch;
     options->step.n_micro = training->n_micro;
@@ -122,7 +128,7 @@ static tandem_status open_training(tandem_executor **executor, tandem_step **ste
     tandem_step_load(*step, workload->plan->assignment.precision[0]);
     const tandem_executor_options executor_options = {
         .step = *step,
-        .data = study_data(),
+        .data = study_data(study_data_name(training)),
         .seed = training->emulation.seed,
         .emulation = workload->plan->step.emulated ? &training->emulation : NULL,
         .global_batch = graph->batch * training->n_micro,
@@ -144,6 +150,7 @@ static tandem_status run_steps(study_trained *trained, tandem_executor *executor
 {
     const train_config config = {
         .optimizer = optimizer_of(training), .schedule = training->schedule, .steps = training->steps};
+    const tandem_data *data = study_data(study_data_name(training));
     tandem_status status = TANDEM_OK;
     int n = 0;
     *trained = (study_trained){0};
@@ -155,7 +162,7 @@ static tandem_status run_steps(study_trained *trained, tandem_executor *executor
         if (status != TANDEM_OK) break;
         trained->n_skipped += lab->backend->executor_report(executor).skipped;
         if (!is_evaluated(training, i + 1, steps)) continue;
-        status = lab->backend->executor_evaluate(executor, study_data(), training->n_test, &seen, error);
+        status = lab->backend->executor_evaluate(executor, data, training->n_test, &seen, error);
         if (status != TANDEM_OK) break;
         trained->loss += seen.loss / (double)seen.total;
         trained->accuracy += (double)seen.correct / (double)seen.total;

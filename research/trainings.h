@@ -23,7 +23,7 @@ tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_
 void study_lab_close(study_lab *lab);
 
 typedef struct study_training {
-    const char *model;
+    const char *model, *data; /* data: NULL: STUDY_DATA */
     const char *precision;                /* uniform; NULL: fp32, not emulated */
     const tandem_precision *op_precision; /* [n_op] in its place, of those that have it; NULL; borrowed */
     tandem_emulation emulation;           /* its seed is that of weights and order of samples, too */

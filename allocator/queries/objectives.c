@@ -276,24 +276,35 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
 
 /* --- Plans that cannot be distinguished ------------------------------------------------------------------
  *
- * Of the plans whose sensitivity is not known to be above the best one's, the fastest is taken: the interval
- * of the difference, from the replicates that both have, holds 0 or lies below it. The other plan is always
- * the best one, so that small differences do not add up. A bisection of the step finds it; it may pass over a
- * plan. */
+ * Of the plans whose sensitivity is the best one's as far as can be known, the fastest is taken: the interval
+ * of the difference, from the replicates that both have, holds 0 or lies below it. A few replicates know
+ * little, and a wide interval is no sign that plans are equal: so it must also end within 1 % of the samples,
+ * and the faster plan must not train longer. The other plan is always the best one, so that small differences
+ * do not add up. A bisection of the step finds it; it may pass over a plan. */
+static const double largest_difference = 0.01; /* as a share of the samples */
 
-/* Asks at a target, 0 = the fastest; keeps the answer where it may replace the best plan, `reference`. */
-static tandem_status try_faster(objective_search *d, const tandem_plan *reference, int64_t target_ns,
-                                int *is_taken, tandem_error *error)
+/* Step x (1 + sensitivity): the time to the same loss. */
+static double answer_training_ns(const objective_search *d, const tandem_allocation *answer)
+{
+    return (double)answer->step_ns * (1 + sensitivity_share(d, answer->sensitivity_bound));
+}
+
+/* Asks at a target, 0 = the fastest; keeps the answer where it may replace the best plan, `reference`, which
+ * trains in reference_ns. */
+static tandem_status try_faster(objective_search *d, const tandem_plan *reference, double reference_ns,
+                                int64_t target_ns, int *is_taken, tandem_error *error)
 {
     const tandem_allocation_problem *problem = &d->problem;
     tandem_sensitivity_difference difference;
     int found = 0;
     *is_taken = 0;
     tandem_status status = ask_policy_or_none(d, target_ns, 0, &found, error);
-    if (status != TANDEM_OK || !found || d->answer.step_ns >= d->best.step_ns) return status;
+    if (status != TANDEM_OK || !found || d->answer.step_ns >= d->best.step_ns ||
+        answer_training_ns(d, &d->answer) > reference_ns)
+        return status;
     status = tandem_plan_sensitivity_compare(&difference, problem->estimate, d->plan, reference,
                                              problem->graph, error);
-    *is_taken = status == TANDEM_OK && difference.low <= 0;
+    *is_taken = status == TANDEM_OK && difference.low <= 0 && difference.high <= largest_difference;
     if (!*is_taken) return status;
     d->answer.difference = 100 * difference.value;
     d->answer.difference_low = 100 * difference.low;
@@ -304,13 +315,14 @@ static tandem_status try_faster(objective_search *d, const tandem_plan *referenc
 
 static tandem_status bisect_faster(objective_search *d, const tandem_plan *reference, tandem_error *error)
 {
+    const double reference_ns = answer_training_ns(d, &d->best);
     int64_t low_ns = d->best.fastest_ns;
     int is_taken;
-    tandem_status status = try_faster(d, reference, 0, &is_taken, error);
+    tandem_status status = try_faster(d, reference, reference_ns, 0, &is_taken, error);
     if (is_taken) return status;
     while (status == TANDEM_OK && d->best.step_ns - low_ns > 1 + d->best.step_ns / bisection_fineness) {
         const int64_t target_ns = low_ns + (d->best.step_ns - low_ns) / 2;
-        status = try_faster(d, reference, target_ns, &is_taken, error);
+        status = try_faster(d, reference, reference_ns, target_ns, &is_taken, error);
         if (!is_taken) low_ns = target_ns;
     }
     return status;

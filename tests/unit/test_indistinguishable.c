@@ -121,21 +121,26 @@ static void exact_differences_are_kept(void **state)
 static void the_faster_of_indistinguishable_plans_is_taken(void **state)
 {
     estimated_bench b;
-    tandem_allocation found, least;
+    tandem_allocation found, least, of_fastest;
     tandem_error error = {0};
-    int n_taken = 0, n_fastest = 0;
+    int n_taken = 0, n_unknown = 0;
     for (uint64_t seed = 1; seed <= N_SEED; seed++)
         for (int loud = 0; loud < 2; loud++) {
             open_estimated_bench(&b, seed, loud ? 100 : 2);
             tandem_plan *plan = allocate_estimated(&found, &b, TANDEM_MINIMIZE_SENSITIVITY),
                         *reference = least_sensitive(&least, &b);
             assert_true(found.step_ns <= least.step_ns && found.sensitivity_bound >= least.sensitivity_bound);
-            if (loud) assert_int_equal(found.step_ns, found.fastest_ns);
-            n_fastest += found.step_ns == found.fastest_ns;
+            tandem_plan *fastest = allocate_estimated(&of_fastest, &b, TANDEM_MINIMIZE_STEP);
+            const tandem_sensitivity_difference most = difference_of(&b, fastest, reference);
+            /* little is known of them, and nothing is traded for that */
+            n_unknown += most.low <= 0 && most.high > 0.01 && !found.indistinguishable_ns;
+            tandem_plan_close(fastest);
             if (found.indistinguishable_ns) {
                 const tandem_sensitivity_difference d = difference_of(&b, plan, reference);
                 n_taken++;
-                assert_true(d.low <= 0 && found.step_ns < least.step_ns);
+                assert_true(d.low <= 0 && d.high <= 0.01 && found.step_ns < least.step_ns);
+                assert_true((double)found.step_ns * (1 + 1e-8 * (double)found.sensitivity_bound) <=
+                            (double)least.step_ns * (1 + 1e-8 * (double)least.sensitivity_bound));
                 assert_int_equal(found.indistinguishable_ns, least.step_ns);
                 assert_true(fabs(found.difference_high - 100 * d.high) < 1e-9);
                 assert_int_equal(found.target_ns, least.target_ns);
@@ -146,7 +151,8 @@ static void the_faster_of_indistinguishable_plans_is_taken(void **state)
             tandem_plan_close(reference);
             close_estimated_bench(&b);
         }
-    assert_true(n_taken > N_SEED && n_fastest < 2 * N_SEED);
+    print_message("%d taken, %d unknown\n", n_taken, n_unknown);
+    assert_true(n_taken > 5 && n_unknown > 5);
     (void)state;
 }
 

@@ -51,13 +51,7 @@ static const struct agreed_part {
       {"exponent_room", 0.2}}},
     {"null", {{"loss", 1}, {"points", 0.3}, {"alpha", 0.05}, {"power", 0.8}}},
     {"price", {{"least_ratio", 0.5}, {"least_share", 0.9}}},
-    {"plans",
-     {{"least_points", 0.27},
-      {"best_points", 1.03},
-      {"least_won", 0.5},
-      {"least_regimes", 3},
-      {"least_tasks", 3},
-      {"level", 0.95}}},
+    {"plans", {{"least_tasks", 2}, {"level", 0.95}}},
     {"drift", {{"level", 0.95}}},
 };
 enum { N_AGREED = sizeof agreed / sizeof *agreed };
@@ -92,7 +86,7 @@ static void plans_have_the_agreed_seeds(void **state)
     assert_int_equal(null_plan_full.n_least, 12);
     assert_int_equal(null_plan_full.n_pair, 64);
     assert_int_equal(price_plan_full.n_seed, 12);
-    assert_int_equal(plans_plan_full.n_seed, 12);
+    assert_int_equal(plans_plan_full.n_seed, 10);
     assert_int_equal(drift_plan_full.n_seed, 16);
 }
 
