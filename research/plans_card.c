@@ -37,7 +37,7 @@ static void add_op_times(int64_t *of_op, tandem_step *step, const tandem_device 
             of_op[step->task[t].op] += product_ps(step, t, step->task[t].variant, device);
 }
 
-static int has_precision(const plans_card *card, int op, tandem_precision precision)
+static int can_have(const plans_card *card, int op, tandem_precision precision)
 {
     const tandem_op *of = &card->graph[card->c]->op[op];
     return tandem_op_is_adjustable(of) && tandem_op_row_get(of->kind)->precisions & 1u << precision;
@@ -45,7 +45,7 @@ static int has_precision(const plans_card *card, int op, tandem_precision precis
 
 static tandem_precision wide_precision(const plans_card *card, int op)
 {
-    return has_precision(card, op, card->regime.high) ? card->regime.high : TANDEM_PRECISION_FP32;
+    return can_have(card, op, card->regime.high) ? card->regime.high : TANDEM_PRECISION_FP32;
 }
 
 /* Of all operators of class c: in the high precision, and those that have it in the low one. */
@@ -57,10 +57,10 @@ static tandem_status time_class(int64_t *high_ps, int64_t *low_ps, const plans_c
     const tandem_status status = tandem_device_open_step(&step, device, card->graph[c], 0, NULL, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < card->n_op; i++)
-        if (has_precision(card, i, card->regime.high)) tandem_step_set(step, i, card->regime.high);
+        if (can_have(card, i, card->regime.high)) tandem_step_set(step, i, card->regime.high);
     add_op_times(high_ps, step, device);
     for (int i = 0; i < card->n_op && low_ps; i++)
-        if (has_precision(card, i, card->regime.low)) tandem_step_set(step, i, card->regime.low);
+        if (can_have(card, i, card->regime.low)) tandem_step_set(step, i, card->regime.low);
     if (low_ps) add_op_times(low_ps, step, device);
     tandem_step_close(step);
     return TANDEM_OK;
@@ -78,7 +78,7 @@ static tandem_status time_step(plans_card *card, tandem_error *error)
     int64_t saved_ps = 0;
     tandem_status status = time_class(card->high_ps, card->low_ps, card, card->c, error);
     for (int i = 0; i < card->n_op && status == TANDEM_OK; i++) {
-        if (!has_precision(card, i, card->regime.low)) card->low_ps[i] = 0;
+        if (!can_have(card, i, card->regime.low)) card->low_ps[i] = 0;
         if (card->low_ps[i] == 0) continue;
         saved_ps += card->high_ps[i] - card->low_ps[i];
         card->n_choice++;
@@ -231,7 +231,7 @@ tandem_status plans_draw(tandem_precision *plan, const plans_card *card, plans_a
 /* --- Plans of the allocator ---------------------------------------------------------------------------- */
 
 /* Gives a replayer the times of a class: all else takes none. */
-static void set_class_times(tandem_replayer *replayer, const plans_card *card, int c)
+static void set_product_times(tandem_replayer *replayer, const plans_card *card, int c)
 {
     const tandem_step *step = tandem_replayer_step(replayer, c);
     const tandem_device *device = &card->cluster.classes[c].device;
@@ -275,7 +275,7 @@ tandem_status plans_allocate(tandem_precision *plan, double *score, const plans_
     if (status == TANDEM_OK) status = tandem_planner_set_estimate(planner, estimate, error);
     if (status == TANDEM_OK) {
         tandem_allocation_problem *problem = tandem_planner_problem(planner);
-        for (int c = 0; c <= card->c; c++) set_class_times(problem->replayer, card, c);
+        for (int c = 0; c <= card->c; c++) set_product_times(problem->replayer, card, c);
         for (int i = 0; i < card->n_op; i++) {
             const int64_t units =
                 problem->sensitivity[card->c][i * TANDEM_N_PRECISION + (int)card->regime.low];
@@ -305,7 +305,7 @@ tandem_status plans_allocate_by(tandem_precision *plan, const plans_card *card, 
         units[i * TANDEM_N_PRECISION + (int)card->regime.low] = llround(largest * indicator[i] / top);
     if (status == TANDEM_OK) {
         tandem_allocation_problem *problem = tandem_planner_problem(planner);
-        for (int c = 0; c <= card->c; c++) set_class_times(problem->replayer, card, c);
+        for (int c = 0; c <= card->c; c++) set_product_times(problem->replayer, card, c);
         problem->sensitivity[card->c] = units;
         problem->target_ns = card->target_ps;
         status = tandem_allocate(&allocated, &allocation, tandem_policy_get(0), problem, NULL, error);

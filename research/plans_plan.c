@@ -40,8 +40,8 @@ const plans_plan plans_plan_full = {
 
 /* Whether the parts work together. */
 static const study_training quick_tasks[] = {
-    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1,depth=4", TANDEM_SGD, 0.05, 8, 2, 60, 200),
-    STUDY_ANNEALED_TRAINING("mlp:width=8,image=7x7x1,depth=4", TANDEM_ADAMW, 0.01, 8, 2, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=64,image=7x7x1,depth=4", TANDEM_SGD, 0.05, 8, 2, 60, 200),
+    STUDY_ANNEALED_TRAINING("mlp:width=64,image=7x7x1,depth=4", TANDEM_ADAMW, 0.01, 8, 2, 60, 200),
 };
 const plans_plan plans_plan_quick = {
     .task = quick_tasks,

@@ -6,7 +6,7 @@
 
 enum {
     PRICE_LENGTHS = 4, /* of fp32's trainings: 4, 3, 2 and 1 fourths of the samples */
-    PRICE_RATES = 3,
+    PRICE_RATES = 5,
     PRICE_CELLS = 4,
     PRICE_SETTINGS = PRICE_LENGTHS + PRICE_CELLS
 };
@@ -16,7 +16,8 @@ typedef struct price_task {
     double error_scale[EXCHANGE_N_CASTS]; /* of s8, per kind of casts */
 } price_task;
 
-/* A rounding of all operators. */
+/* A rounding of all operators. The first two are compared with each other. */
+enum { PRICE_E2M1, PRICE_S4 };
 typedef struct price_cell {
     const char *name;
     double times; /* of the task's error scale; 0: errors are not magnified */
@@ -33,9 +34,14 @@ typedef struct price_plan {
 } price_plan;
 extern const price_plan price_plan_full, price_plan_quick;
 
-/* How the extra samples are predicted: as `tandem sensitivity` does it without options, which is judged; and
- * by many samples, which is printed beside it. */
-typedef enum price_estimated { PRICE_BY_DEFAULT, PRICE_BY_SAMPLES, PRICE_N_ESTIMATED } price_estimated;
+/* How the extra samples are predicted: as `tandem sensitivity --plan` does it, all operators at once, which
+ * is judged; as the sum over operators by the default estimate; and that by many samples. */
+typedef enum price_estimated {
+    PRICE_AS_A_WHOLE,
+    PRICE_BY_DEFAULT,
+    PRICE_BY_SAMPLES,
+    PRICE_N_ESTIMATED
+} price_estimated;
 
 /* A hash of what decides the values of its records. */
 uint64_t price_plan_hash(const price_plan *plan);

@@ -17,10 +17,15 @@ static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_preci
     return plan;
 }
 
-/* What `tandem sensitivity` asks for without options (runtime/estimate/sensitivity.c), of one precision. */
-static estimate_request default_request(const tandem_workload *workload, const study_training *in_fp32)
+enum { WHOLE_REPLICATES = 16 };
+
+/* What `tandem sensitivity` asks for without options (runtime/estimate/sensitivity.c), of one precision: by a
+ * probe, or with --plan of the plan as a whole. */
+static estimate_request default_request(const tandem_workload *workload, const study_training *in_fp32,
+                                        int is_whole)
 {
-    estimate_request request = estimate_request_probe(workload);
+    estimate_request request =
+        is_whole ? (estimate_request){.n_replicate = WHOLE_REPLICATES} : estimate_request_probe(workload);
     request.n_point = 2;
     request.point[0] = in_fp32->steps / 2;
     request.point[1] = in_fp32->steps * 9 / 10;
@@ -43,7 +48,8 @@ tandem_status study_estimate(tandem_estimate *estimate, const study_lab *lab, co
                                  ? make_whole_plan(workload.graph[0], rounding->precision)
                                  : NULL;
     if (status == TANDEM_OK && rounding->is_whole && !plan) status = tandem_no_memory(error, "for a plan");
-    if (status == TANDEM_OK && rounding->is_default) request = default_request(&workload, in_fp32);
+    if (status == TANDEM_OK && rounding->is_default)
+        request = default_request(&workload, in_fp32, rounding->is_whole);
     request.precision = tandem_precision_get(rounding->precision)->name;
     request.emulation = rounding->emulation;
     request.plan = plan;

@@ -286,7 +286,7 @@ static tandem_status note_plans(plans_study *s, tandem_error *error)
  * */
 
 /* A training that diverged knows nothing: its loss is that of chance. */
-static double loss_of(const plans_study *s, int t, int seed, int setting)
+static double plans_loss_of(const plans_study *s, int t, int seed, int setting)
 {
     const double loss = s->seed[t][seed][setting].loss;
     return isfinite(loss) ? loss : log((double)s->cell[t][0].card.graph[0]->n_class);
@@ -307,7 +307,8 @@ static plans_loss loss_over_room(const plans_study *s)
 /* By how much a setting's loss is above another's, in pairs. */
 static plans_loss loss_above(plans_study *s, int t, int setting, int over)
 {
-    for (int k = 0; k < s->n_seed; k++) s->room[k] = loss_of(s, t, k, setting) - loss_of(s, t, k, over);
+    for (int k = 0; k < s->n_seed; k++)
+        s->room[k] = plans_loss_of(s, t, k, setting) - plans_loss_of(s, t, k, over);
     return loss_over_room(s);
 }
 
@@ -320,8 +321,8 @@ static plans_loss loss_in_task(plans_study *s, int t, plans_arm arm)
         if (!s->cell[t][r].is_tried) continue;
         n_regime++;
         for (int k = 0; k < s->n_seed; k++)
-            s->room[k] +=
-                loss_of(s, t, k, setting_of(r, PLANS_ALLOCATED)) - loss_of(s, t, k, setting_of(r, arm));
+            s->room[k] += plans_loss_of(s, t, k, setting_of(r, PLANS_ALLOCATED)) -
+                          plans_loss_of(s, t, k, setting_of(r, arm));
     }
     for (int k = 0; k < s->n_seed; k++) s->room[k] /= n_regime;
     return loss_over_room(s);
@@ -438,7 +439,7 @@ static void print_plans_tasks(plans_study *s)
     for (int t = 0; t < s->plan->n_task; t++) {
         double of_fp32 = 0;
         if (s->is_left_out[t]) continue;
-        for (int k = 0; k < s->n_seed; k++) of_fp32 += loss_of(s, t, k, 0) / s->n_seed;
+        for (int k = 0; k < s->n_seed; k++) of_fp32 += plans_loss_of(s, t, k, 0) / s->n_seed;
         (void)fprintf(text, "| `%s` | %.4f |", s->plan->task[t].model, of_fp32);
         json_t *task = json_pack("{s:s}", "model", s->plan->task[t].model);
         json_object_set_new(task, "fp32", cli_json_number(of_fp32));
@@ -485,14 +486,17 @@ static void print_plans_study(plans_study *s)
     (void)fprintf(
         s->report->text,
         "# Plans of one step: which operators stay wide\n\n"
-        "A card has fp32 and, in the place of s8, mxfp4 to nearest (e2m1) or s4; or bf16 and nvfp4. All plans\n"
-        "but *uniform* keep at least %.0f %% of what low precision everywhere saves of the step, with nvfp4\n"
-        "%.0f %%. Times are the arithmetic of products at the datasheets' peaks. *allocated*: the default\n"
-        "estimate and the allocator. *by samples*: the allocator, with the estimate by samples. *QSync's*: the\n"
-        "least sum of its indicator, by the same solver. *last high*, *ends high*: operators from the end, or\n"
-        "from both ends in turns. *random*: another plan for each seed. *worst*: wide are those that need the\n"
-        "fewest samples for their time. Losses are of the test samples, in pairs of one seed, with the %.0f %%\n"
-        "interval of the mean of %d, of %d planned. A training that diverged has the loss of chance.\n",
+        "A card has fp32 and, in the place of s8, mxfp4 to nearest (e2m1) or s4; or bf16 and nvfp4. All\n"
+        "plans but *uniform* keep at least %.0f %% of what low precision everywhere saves of the step, with\n"
+        "nvfp4 %.0f %%. Times are the arithmetic of products at the datasheets' peaks.\n\n"
+        "- *allocated*: the default estimate and the allocator\n"
+        "- *by samples*: the allocator, with the estimate by samples\n"
+        "- *QSync's*: the least sum of its indicator, by the same solver\n"
+        "- *last high*, *ends high*: operators from the end, or from both ends in turns\n"
+        "- *random*: another plan for each seed\n"
+        "- *worst*: those that need the fewest samples for their time are wide\n\n"
+        "Losses are of the test samples, in pairs of one seed, with the %.0f %% interval of the mean of\n"
+        "%d, of %d planned. A training that diverged has the loss of chance.\n",
         100 * plans_regimes[0].kept, 100 * plans_regimes[PLANS_REGIMES - 1].kept,
         100 * study_margin.plans_level, s->n_seed, s->plan->n_seed);
     study_figure_begin(s->report, "Plans of one step: the allocated plan's loss less that of random ones",
@@ -531,8 +535,7 @@ static tandem_status open_plans_task(plans_study *s, int t, tandem_error *error)
     tandem_status status = TANDEM_OK;
     for (int r = 0; r < PLANS_REGIMES && status == TANDEM_OK; r++)
         status = open_plans_cell(&s->cell[t][r], task, &plans_regimes[r], error);
-    if (status == TANDEM_OK && task->data)
-        status = study_data_open(task->data, (int)s->cell[t][0].card.graph[0]->length, error);
+    if (status == TANDEM_OK) status = study_training_data_open(task, error);
     s->seed[t] = calloc((size_t)s->n_seed, sizeof *s->seed[t]);
     return status == TANDEM_OK && !s->seed[t] ? tandem_no_memory(error, "for the study's plans") : status;
 }

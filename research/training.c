@@ -83,6 +83,15 @@ static const char *study_data_name(const study_training *training)
     return training->data ? training->data : STUDY_DATA;
 }
 
+tandem_status study_training_data_open(const study_training *training, tandem_error *error)
+{
+    tandem_graph *graph = NULL;
+    tandem_status status = tandem_graph_open(&graph, training->model, training->batch, error);
+    if (status == TANDEM_OK) status = study_data_open(study_data_name(training), (int)graph->length, error);
+    tandem_graph_close(graph);
+    return status;
+}
+
 static tandem_optimizer_options optimizer_of(const study_training *training)
 {
     const float rate = (float)training->rate;

@@ -45,6 +45,9 @@ typedef struct study_training {
         .batch = (BATCH), .n_micro = (N_MICRO), .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1      \
     }
 
+/* study_training_data_open: opens the data set of a training at the length of its model's samples. Errors of
+ * study_data_open and tandem_graph_open. */
+tandem_status study_training_data_open(const study_training *training, tandem_error *error);
 /* The training's model with its optimizer, in lab->options' place. The caller closes *workload. */
 tandem_status study_workload_open(tandem_workload *workload, cli_options *options, const study_lab *lab,
                                   const study_training *training, tandem_error *error);
@@ -71,8 +74,8 @@ typedef struct study_rounding_plan {
     int n_replicate;
     int is_whole;         /* 1: all operators are rounded at once, as row 0; else each alone */
     int is_curved;        /* as in estimate_request */
-    int is_default;       /* 1: as `tandem sensitivity` without options: by a probe, at its points and of its
-                             replicates, and none of the others counts but precision and emulation */
+    int is_default;       /* 1: as `tandem sensitivity` without options, or with is_whole as with --plan, at
+                             its points and of its replicates: of the others precision and emulation count */
     double *own_products; /* [n_point × n_replicate], as in estimate_request; borrowed. NULL: not wanted */
 } study_rounding_plan;
 /* study_estimate: the training runs in fp32 up to each training point. The caller closes *estimate. Errors

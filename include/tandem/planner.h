@@ -101,9 +101,9 @@ typedef struct tandem_allocation {
     double training_ns, training_bound_ns;
     int64_t training_from_ns;
     unsigned training_keeps_base;
-    /* where a faster plan was taken, because its sensitivity cannot be distinguished from that of the least
-     * sensitive plan: the step of that plan, and what this one needs more, in percent of samples, with its
-     * 95 % interval. 0, NaN: nothing was traded */
+    /* where a faster plan was taken, because its sensitivity is that of the least sensitive one within 1 % of
+     * the samples, as far as can be known: the step of the latter, and what the faster plan needs more, in
+     * percent of samples, with its 95 % interval. 0, NaN: nothing was traded */
     int64_t indistinguishable_ns;
     double difference, difference_low, difference_high;
 } tandem_allocation;

@@ -132,41 +132,52 @@ study 0 crossed --quick --quiet --recorded --checkpoint forged.jsonl && ! grep -
     study 2 exchange --quick --recorded --checkpoint forged.jsonl && grep -q "another plan" err
 report "study: noise with its first order is judged by both" $?
 
-# Losses made up: 1 + 0.2 ln(1 + x) with 1/(1 + x) of the samples, least at the task's rate. Plans at half as
-# many samples more; predicted is a share of that.
+# Losses made up: 1 + 0.2 ln(1 + x) with 1/(1 + x) of the samples, least at the task's rate. Plans in s4 need
+# 80 % more samples, others 50 %. Estimates are 0.6 of that, spread both ways by a factor.
 forge_prices() {
-    awk -v share="$1" 'NR == 1 { print; next }
+    awk -v spread="$1" 'NR == 1 { print; next }
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
-          if (name ~ /sensed( by default)?$/) {
-              printf "{\"name\":\"%s\",\"value\":[%.17g,0,1,0,0]}\n", name, share / 2
+          extra = name ~ /casts, s4/ ? 0.8 : 0.5
+          if (name ~ /: estimated [a-z ]*$/) {
+              printf "{\"name\":\"%s\",\"value\":[%.17g,0,1,0.01,0]}\n", name,
+                  0.6 * extra * (name ~ /, s8/ ? spread : 1 / spread)
               next
           }
           fourths = name ~ /1\/4/ ? 1 : name ~ /2\/4/ ? 2 : name ~ /3\/4/ ? 3 : 4
-          loss = 1 + 0.2 * log(name ~ /fp32/ ? 4 / fourths : 1.5) + (name ~ /rate × 1:/ ? 0 : 0.1)
+          loss = 1 + 0.2 * log(name ~ /fp32/ ? 4 / fourths : 1 + extra) + (name ~ /rate × 1:/ ? 0 : 0.1)
           printf "{\"name\":\"%s\",\"value\":[%.17g]}\n", name, loss + seed / 64 }' prices.jsonl
 }
-forge_prices 0.52 >forged.jsonl
+forge_prices 1.2 >forged.jsonl
 study 0 price --quick --quiet --recorded --checkpoint forged.jsonl --output priced && [ ! -s out ] &&
-    [ "$(grep -c '| 26 (0 to 100) .* | 50 (50 to 50) | 0.52 | .* yes |' priced.md)" = 8 ] &&
+    [ "$(grep -c '| 50 (50 to 50) | [23][56] (0 to 100) | .* yes |' priced.md)" = 6 ] &&
+    [ "$(grep -c '| 80 (80 to 80) | 40 (0 to 100) | .* yes |' priced.md)" = 2 ] &&
+    grep -q '^| by samples, noise alone | 100 % | ' priced.md && [ "$(grep -c ': yes$' priced.md)" = 5 ] &&
     grep -q '| 1.0156 at 0.05 | 1.0732 at 0.05 | 1.1543 at 0.05 | 1.2929 at 0.05 |' priced.md &&
     grep -q '"emulated":true' priced.json && [ "$(grep -c '<circle' priced.svg)" = 8 ] &&
     [ "$(grep -c '<path' priced.svg)" = 8 ] && grep -q emulated priced.svg
 report "study: plans on a known curve need their known extra samples, in tables and a figure" $?
-forge_prices 0.48 >forged.jsonl
+# Estimates off by 1.6 both ways; one in the wrong order; a best rate at the end; a task without its records.
+forge_prices 1.6 >forged.jsonl
 study 1 price --quick --quiet --recorded --checkpoint forged.jsonl &&
-    grep -q '^0 of 8 cells are met, 0 %: NO' out && grep -v 'adamw.*sensed' forged.jsonl >less.jsonl &&
-    study 1 price --quick --quiet --recorded --checkpoint less.jsonl &&
-    grep -q '^0 of 4 cells' out && grep -q '^Left out.*7x7x1`, adamw' out
-report "study: a prediction below half of the measured one misses the bar; unfinished tasks are left out" $?
+    grep -q '^- the median interval is [0-9.]* times as high as low, at most 4: NO' out &&
+    grep -q '^- by a trial of another plan 33 % are within 2 times, of 90 %: NO' out &&
+    forge_prices 1.2 | sed '/s4: estimated as a whole/s/\[0.4/[0.1/; s/rate × 1:/rate × 9:/
+        s/rate × 4:/rate × 1:/; s/rate × 9:/rate × 4:/' >wrong.jsonl &&
+    study 1 price --quick --quiet --recorded --checkpoint wrong.jsonl &&
+    grep -q '^- e2m1 and s4 have the measured order in 0 of 2 tasks: NO' out &&
+    grep -q '^- the best rate lies at the end of the grid in 16 of 16 settings: NO' out &&
+    grep -v 'adamw.*estimated' forged.jsonl >less.jsonl &&
+    study 3 price --quick --quiet --recorded --checkpoint less.jsonl && grep -q "lacks 12 records" err
+report "study: a prediction that is off misses its bars; one task alone is no answer" $?
 
 # Margins are in the first line of records before anything runs, and others than these are said.
 [ "$(grep -c '^Judged by margins fixed before the run, [0-9a-f]\{16\}:$' first)" = 11 ] &&
     [ "$(head -n 1 -q all.jsonl ranks.jsonl sums.jsonl pairs.jsonl plans.jsonl drifts.jsonl |
         grep -c '"margins_hash":"[0-9a-f]\{16\}","margins":{"')" = 6 ] &&
-    forge_prices 0.52 | sed '1s/"least_ratio":0.5/"least_ratio":0.4/' >forged.jsonl &&
+    forge_prices 1.2 | sed '1s/"most_width":4/"most_width":5/' >forged.jsonl &&
     study 0 price --quick --quiet --recorded --checkpoint forged.jsonl --output late &&
-    grep -q '^\*\*Judged by margins entered after the run\*\*, .*: least_ratio is 0.5, and was 0.4' late.md &&
-    grep -q '"margins_late":"least_ratio is 0.5, and was 0.4"' late.json &&
+    grep -q '^\*\*Judged by margins entered after the run\*\*, .*: most_width is 4, and was 5' late.md &&
+    grep -q '"margins_late":"most_width is 4, and was 5"' late.json &&
     grep -q '"margins_late":null' priced.json &&
     forge 1 0 all.jsonl | sed '1s/,"margins.*/}/' >forged.jsonl &&
     study 0 exchange --quick --quiet --recorded --checkpoint forged.jsonl &&
@@ -174,33 +185,39 @@ report "study: a prediction below half of the measured one misses the bar; unfin
     grep -q '^| predicted 5 to 100 %: a range entered after the run |' out
 report "study: margins that were entered after the run are said to be" $?
 
-# Accuracies made up, with a spread of seeds that pairs do not see.
+# Losses made up, with a spread of seeds that pairs do not see: of the allocated plan, of QSync's, of the last
+# high, of random ones. All others are at 1.3, fp32 at 1.
 forge_plans() {
-    awk -v fp32="$1" -v uniform="$2" -v allocated="$3" 'NR == 1 || /, plan"/ { print; next }
+    awk -v allocated="$1" -v qsync="$2" -v last="$3" -v random="$4" 'NR == 1 || /, plans"/ { print; next }
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
-          right = name ~ /uniform/ ? uniform : name ~ /allocated/ ? allocated : name ~ /random/ ? 0.6 : fp32
-          if (name ~ /split/) right = 0.7
-          jitter = name ~ /allocated/ ? seed / 1000 : seed / 1001
-          printf "{\"name\":\"%s\",\"value\":[1,%.17g,0]}\n", name, right + jitter }' plans.jsonl
+          loss = name ~ /: fp32:/ ? 1 : name ~ /allocated:/ ? allocated : name ~ /QSync/ ? qsync :
+              name ~ /last high/ ? last : name ~ /random/ ? random : 1.3
+          value = loss == "none" ? "null" : sprintf("%.17g", loss + seed / (name ~ /allocated/ ? 1000 : 1001))
+          printf "{\"name\":\"%s\",\"value\":[%s,0.5,0]}\n", name, value }' plans.jsonl
 }
-forge_plans 0.9 0.88 0.892 >forged.jsonl
+forge_plans 1.1 1.15 1.2 1.25 >forged.jsonl
+study 0 plans --quick --quiet --recorded --checkpoint forged.jsonl --output planned &&
+    [ "$(grep -c "^| QSync's | .* | 0.1500 (0.1500 to 0.1500) | -0.0500 (" planned.md)" = 6 ] &&
+    grep -q '^- less than random in 2 tasks, of 2 that are asked for: yes' planned.md &&
+    grep -q "^- less than QSync's in 2 tasks, of 2 that are asked for: yes" planned.md &&
+    grep -q '^- less than last high in 2 of 2 cells of nvfp4, of 1 that is asked for: yes' planned.md
+report "study: an allocated plan that loses less than others of its step" $?
+forge_plans 1.1 1.1 1.2 none >forged.jsonl
 study 1 plans --quick --quiet --recorded --checkpoint forged.jsonl &&
-    [ "$(grep -c '| 2.00 (2.00 to 2.00) | 1.20 (1.20 to 1.20) | 29.20 .* | won back |' out)" = 10 ] &&
-    grep -q 'loses in 10 cells. .* back in 10, of 5 regimes' out && grep -q 'at best 1.20 points' out
-report "study: a plan that wins back what uniform low precision loses" $?
-forge_plans 0.9 0.88 0.889 >forged.jsonl
-study 1 plans --quick --quiet --recorded --checkpoint forged.jsonl &&
-    [ "$(grep -c '| 2.00 (2.00 to 2.00) | 0.90 (0.90 to 0.90) | .* | NO |' out)" = 10 ] &&
-    forge_plans 0.88 0.88 0.889 >forged.jsonl &&
+    grep -q "^- less than QSync's in 0 tasks, of 2 that are asked for: NO" out &&
+    [ "$(grep -c '^| random | | | 1.30[0-9]* (.*) | -1.20[0-9]* (.*) | 3 |$' out)" = 6 ] &&
+    forge_plans 1.2 1.3 1.1 1.3 >forged.jsonl &&
     study 1 plans --quick --quiet --recorded --checkpoint forged.jsonl &&
-    [ "$(grep -c '| nothing measurable is lost |' out)" = 10 ] && grep -q 'loses in 0 cells' out
-report "study: less than half of the loss is not enough, and nothing is lost where nothing is" $?
+    grep -q '^- less than last high in 0 of 2 cells of nvfp4, of 1 that is asked for: NO' out
+report "study: equal plans win nothing, and what diverged has the loss of chance" $?
 
-# The V100 ends the step: the T4 takes no longer under the allocated plan, and longer in fp32.
-study 1 plans --quick --quiet --recorded --checkpoint plans.jsonl --output planned &&
-    [ "$(grep -o '"slow_card_of_step":0\.' planned.json | wc -l)" = 10 ] &&
-    grep -q '"in_fp32":\["' planned.json && grep -q '| 1.94 |' planned.md
-report "study: plans of one step" $?
+# Every plan but the uniform one has the step, and none leaves it unused where an operator more would fit.
+study 0 plans --quick --quiet --recorded --checkpoint plans.jsonl --output planned || [ $code = 1 ] &&
+    jq -e '[.cells[].arms[] | select(.step)] | length == 42 and all(.step <= 1) and
+        (map(select(.arm == "uniform")) | all((.wide | length) == 0))' planned.json >jq_out &&
+    jq -e '[.cells[] | [.arms[] | select(.by_samples)] | (map(select(.arm == "by samples")) | .[0].by_samples)
+        as $least | all(.arm == "uniform" or .by_samples >= $least * (1 - 1e-9))] | all' planned.json >jq_out
+report "study: plans of one step: the allocator's has the least of what it minimizes" $?
 
 # It estimates its own sensitivities on every occasion, and finds other plans.
 awk -F'|' '$3 ~ /as they are|grown/ { n++; split($11, sensed, ","); split($13, priced, ",")

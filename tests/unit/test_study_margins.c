@@ -50,7 +50,14 @@ static const struct agreed_part {
       {"exponent", 2},
       {"exponent_room", 0.2}}},
     {"null", {{"loss", 1}, {"points", 0.3}, {"alpha", 0.05}, {"power", 0.8}}},
-    {"price", {{"least_ratio", 0.5}, {"least_share", 0.9}}},
+    {"price",
+     {{"least_inside", 0.85},
+      {"most_width", 4},
+      {"close_ratio", 2},
+      {"least_close", 0.9},
+      {"most_at_edge", 0},
+      {"floor", 0.01},
+      {"ceiling", 3}}},
     {"plans", {{"least_tasks", 2}, {"level", 0.95}}},
     {"drift", {{"level", 0.95}}},
 };
@@ -85,7 +92,7 @@ static void plans_have_the_agreed_seeds(void **state)
     assert_int_equal(crossed_plan_full.is_with_first_order, 1);
     assert_int_equal(null_plan_full.n_least, 12);
     assert_int_equal(null_plan_full.n_pair, 64);
-    assert_int_equal(price_plan_full.n_seed, 12);
+    assert_int_equal(price_plan_full.n_seed, 8);
     assert_int_equal(plans_plan_full.n_seed, 10);
     assert_int_equal(drift_plan_full.n_seed, 16);
 }

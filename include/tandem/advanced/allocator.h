@@ -71,7 +71,8 @@ int64_t tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 /* tandem_allocate_for: tandem_allocate for any goal. It bisects over the objective's value, asks the policy
  * for a plan at each point, and ends within 1/4096 of the value. A plan that the policy does not find counts
  * as infeasible. With an estimate in the problem, the least sensitivity gives way to the fastest plan found
- * that cannot be distinguished from it (tandem_allocation.indistinguishable_ns); that search takes some 12
+ * that cannot be distinguished from it, by an interval of the difference that holds 0 and ends within 1 % of
+ * the samples, and that trains no longer (tandem_allocation.indistinguishable_ns). That search takes some 12
  * allocations more, where the target leaves room for a faster plan. TANDEM_INFEASIBLE: names the limits that
  * contradict each other. TANDEM_USAGE: the policy ignores targets; TANDEM_MINIMIZE_STEP or
  * TANDEM_MINIMIZE_TRAINING_TIME has a target; the latter has a method in another unit than percent. Cost:
