@@ -53,7 +53,7 @@ struct tandem_executor {
     tandem_kernel_call *call;
     uint64_t *workspace;
     int64_t *workspace_offset;
-    int64_t *offset;                 /* [n_value] in the arena */
+    int64_t *offset;                 /* [n_value] in the arena, or in the gradients (tandem_memory_plan) */
     float *scale;                    /* [n_value] of values of one byte per element, in device memory */
     unsigned char *has_weight_decay; /* [n_parameter] */
     int loss_forward_task, loss_dgrad_task;
@@ -96,6 +96,8 @@ struct tandem_executor {
 };
 
 /* --- prepare.c, open.c, step.c, evaluate.c, memory_check.c, …: the functions of backend.h --------------- */
+/* Where a value lies. */
+unsigned char *tandem_executor_place(const tandem_executor *executor, int id);
 tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
 void tandem_executor_close(tandem_executor *executor);

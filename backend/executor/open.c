@@ -99,10 +99,17 @@ static tandem_status initialise_flat_weights(tandem_executor *executor, tandem_e
 
 /* --- Operands ------------------------------------------------------------------------------------------- */
 
+unsigned char *tandem_executor_place(const tandem_executor *executor, int id)
+{
+    const int64_t offset = executor->offset[id];
+    return offset >= 0 ? executor->arena + offset
+                       : (unsigned char *)executor->gradient + TANDEM_IN_GRADIENTS(offset);
+}
+
 static void *value_address(const tandem_executor *executor, int id, int gradient)
 {
     if (id == -1) return NULL;
-    if (id >= 0) return executor->arena + executor->offset[id];
+    if (id >= 0) return tandem_executor_place(executor, id);
     float *flat = gradient ? executor->gradient : executor->weight;
     return flat + executor->step->parameter_start[TANDEM_PARAMETER(id)];
 }
@@ -293,6 +300,7 @@ static tandem_status bind_evaluator(tandem_executor *executor, tandem_error *err
     tandem_executor *evaluator = executor->evaluator;
     evaluator->weight = executor->weight;
     evaluator->arena = executor->arena;
+    evaluator->gradient = executor->gradient; /* in which copies of weights lie */
     tandem_status status = alloc_value_scales(evaluator, error);
     if (status == TANDEM_OK && tandem_worker_has_device_memory(evaluator->worker))
         status = tandem_transfer_open(evaluator, 1, error);

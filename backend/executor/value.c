@@ -11,10 +11,14 @@ typedef struct value_bytes {
 
 static value_bytes find_value_bytes(const tandem_executor *executor, int id, int gradient)
 {
-    if (id >= 0)
-        return (value_bytes){executor->arena + executor->offset[id], (uint64_t)executor->offset[id],
-                             executor->step->value[id].bytes};
     const uint64_t flat = (uint64_t)executor->step->n_flat * sizeof(float);
+    if (id >= 0) {
+        const int64_t offset = executor->offset[id];
+        const uint64_t in_copy = offset >= 0
+                                     ? (uint64_t)offset
+                                     : executor->memory.arena + flat + (uint64_t)TANDEM_IN_GRADIENTS(offset);
+        return (value_bytes){tandem_executor_place(executor, id), in_copy, executor->step->value[id].bytes};
+    }
     const int p = TANDEM_PARAMETER(id);
     const uint64_t start = (uint64_t)executor->step->parameter_start[p] * sizeof(float);
     const float *array = gradient ? executor->gradient : executor->weight;

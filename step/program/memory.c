@@ -1,5 +1,5 @@
 /* memory.c: places the values of a step program in one arena, by their lifetimes: first fit in order of
- * birth. */
+ * birth. Copies of weights lie in the gradients' memory where they can. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -96,7 +96,12 @@ typedef struct placement {
 static void place_value(placement *p, int v)
 {
     const uint64_t bytes = padded_bytes(p->step->value[v].bytes);
+    const int64_t home = step_home_of_copy(p->step, v);
     int block[TANDEM_MAX_MERGED_PRODUCTS] = {v};
+    if (home >= 0) {
+        p->offset[v] = TANDEM_IN_GRADIENTS(home);
+        return;
+    }
     const int n_block = step_block_of_value(p->step, v, block), n = n_block ? n_block : 1;
     if (n > 1 && step_first_of_block(p->step, block, n) != v) return;
     const uint64_t start = arena_alloc(&p->arena, (uint64_t)n * bytes);
@@ -107,6 +112,7 @@ static void place_value(placement *p, int v)
 static void release_value(placement *p, int v)
 {
     const uint64_t bytes = padded_bytes(p->step->value[v].bytes);
+    if (p->offset[v] < 0) return; /* in the gradients */
     arena_free(&p->arena, (uint64_t)p->offset[v], (uint64_t)p->offset[v] + bytes);
     p->live -= bytes;
 }
@@ -184,7 +190,7 @@ static void count_peak_by_category(tandem_memory *plan, const tandem_step *step)
          t = tandem_step_next_active(step, t + 1))
         for (int k = t == plan->peak_task && step->task[t].accumulate; k < step->task[t].n_write; k++) {
             const int v = step->task[t].write[k];
-            if (v >= 0 && step->value[v].last >= plan->peak_task)
+            if (v >= 0 && step->value[v].last >= plan->peak_task && step_home_of_copy(step, v) < 0)
                 *total_of_value_category(plan, step, v) += padded_bytes(step->value[v].bytes);
         }
 }

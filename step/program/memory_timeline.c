@@ -24,7 +24,7 @@ static void count_lifetime_changes(tandem_memory_row *row, const tandem_step *st
 {
     for (int v = 0; v < step->n_value; v++) {
         const tandem_value *value = &step->value[v];
-        if (!value->bytes) continue;
+        if (!value->bytes || step_home_of_copy(step, v) >= 0) continue;
         const tandem_memory_category category = step_value_category(step, v);
         const uint64_t bytes = padded_bytes(value->bytes);
         row[step_value_born(step, v)].bytes[category] += bytes;

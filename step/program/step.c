@@ -424,11 +424,24 @@ static void append_dgrad(tandem_step *step, int i)
         append_partial_sum(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
 }
 
+/* The gradient of the input comes first where the weight is at least as large as the input: its narrow copy may
+ * then lie where the weight's gradient is written (step_home_of_copy). Else the input is free earlier. */
+static int begins_with_dgrad(const tandem_step *step, int i)
+{
+    const tandem_graph *graph = step->graph;
+    const tandem_op *op = &graph->op[i];
+    if (!step_copies_have_homes(step) || !step_is_written_by(graph, i)) return 0;
+    return graph->parameter[op->parameter[0]].elements >=
+           tandem_shape_elements(&graph->op[op->input[0]].shape);
+}
+
 /* Products of one tensor are placed where the first of them is, and add to its gradient in their order. */
 static void append_backward(tandem_step *step, int i)
 {
-    static void (*const append_part[])(tandem_step *, int) = {append_backward_casts, append_wgrad,
-                                                              append_dgrad};
+    typedef void append_backward_part(tandem_step *, int);
+    append_backward_part *const append_part[] = {append_backward_casts,
+                                                 begins_with_dgrad(step, i) ? append_dgrad : append_wgrad,
+                                                 begins_with_dgrad(step, i) ? append_wgrad : append_dgrad};
     const tandem_op *op = &step->graph->op[i];
     const step_products alone = {{i}, 1}, *const together = products_with(step, i),
                         *const all = together ? together : &alone;

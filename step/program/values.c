@@ -39,6 +39,22 @@ int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dty
                                                  : gradient_value(step, task->op, to);
 }
 
+int64_t step_home_of_copy(const tandem_step *step, int v)
+{
+    const int n_op = step->graph->n_op, first = n_op * VALUES_PER_OP, n_copy = n_op * WEIGHT_COPIES_PER_OP;
+    if (!step_copies_have_homes(step) || v < first || v >= first + n_copy) return -1;
+    const int op = (v - first) / WEIGHT_COPIES_PER_OP;
+    if (!step_is_written_by(step->graph, op)) return -1;
+    const int p = step->graph->op[op].parameter[0], wgrad = step->index->wgrad[op];
+    const uint64_t elements = (uint64_t)step->graph->parameter[p].elements, bytes = step->value[v].bytes,
+                   gradient = elements * sizeof(float);
+    /* two bytes a number begin where the gradient does, one byte behind these: an operator may have both */
+    const uint64_t from = bytes <= elements ? padded_bytes(2 * elements) : 0;
+    if (wgrad < 0 || !step->task[wgrad].active || step->value[v].last >= wgrad || from + bytes > gradient)
+        return -1;
+    return step->parameter_start[p] * (int64_t)sizeof(float) + (int64_t)from;
+}
+
 tandem_memory_category step_value_category(const tandem_step *step, int value)
 {
     static const tandem_memory_category activation[] = {

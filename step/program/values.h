@@ -45,6 +45,29 @@ static inline int weight_value(const tandem_step *step, int op, tandem_dtype dty
     return step->graph->n_op * VALUES_PER_OP + op * WEIGHT_COPIES_PER_OP + (int)dtype - 1;
 }
 
+/* Whether narrow copies of weights may lie in the memory of the weights' gradients, which nothing needs before
+ * the backward pass writes them: not where they are sums over micro-steps, nor where one launch casts all
+ * weights, nor where an emulated copy has 4 bytes a number. */
+static inline int step_copies_have_homes(const tandem_step *step)
+{
+    const tandem_step_options *options = &step->options;
+    return options->n_micro <= 1 && !options->merged_tasks && !options->separate_partial_grads &&
+           !options->emulated && !options->ddp_buckets;
+}
+
+/* Whether a linear or conv2d is the first to write the gradient of its weight. */
+static inline int step_is_written_by(const tandem_graph *graph, int op)
+{
+    const tandem_op *of = &graph->op[op];
+    if (of->kind != TANDEM_OP_LINEAR && of->kind != TANDEM_OP_CONV2D) return 0;
+    const tandem_parameter *weight = &graph->parameter[of->parameter[0]];
+    return (weight->tied >= 0 ? weight->tied : weight->op) == op;
+}
+
+/* The byte of the gradients' array from which value v lies there, a copy of a weight that is read for the last
+ * time before the weight's gradient is written. −1: v lies in the arena. */
+int64_t step_home_of_copy(const tandem_step *step, int v);
+
 /* The inverse, of a copy. */
 static inline tandem_dtype weight_dtype(const tandem_step *step, int v)
 {

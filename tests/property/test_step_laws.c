@@ -47,6 +47,7 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
 static int n_transposed_copy; /* reads of transposed copies, in all */
 static int n_merged;          /* tasks that are launched with the one before, in all */
 static int n_block;           /* launches of products of one tensor, in all */
+static int n_in_gradients;    /* copies of weights that lie there */
 
 typedef struct run {
     const tandem_step *step;
@@ -791,7 +792,7 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
                 alive[i].last = step->value[task->write[0]].last;
         for (int k = task->accumulate; k < task->n_write; k++) {
             const int v = task->write[k];
-            if (v < 0) continue;
+            if (v < 0 || offset[v] < -1) continue;
             const block own = placed_with(step, blocks, n_blocks, v, t);
             if (own.n > 0)
                 assert_true(offset[own.value[0]] ==
@@ -828,6 +829,27 @@ static void check_timeline(const tandem_step *step, const uint64_t *workspace, c
     free(row);
 }
 
+/* A copy of a weight that lies in the gradients: within its own weight's, after whatever reads it has the
+ * gradient its first value, and no other copy lies there meanwhile. */
+static void check_in_gradients(const tandem_step *step, const int64_t *offset, int v)
+{
+    const tandem_value *value = &step->value[v];
+    const int p = step->graph->op[value->op].parameter[0];
+    const int64_t byte = TANDEM_IN_GRADIENTS(offset[v]), begin = step->parameter_start[p] * 4,
+                  bytes = (int64_t)value->bytes;
+    n_in_gradients++;
+    assert_true(step->options.n_micro <= 1 && byte % 64 == 0);
+    assert_true(byte >= begin && byte + bytes <= begin + step->graph->parameter[p].elements * 4);
+    for (int t = 0; t < step->n_task; t++)
+        for (int k = 0; k < step->task[t].n_write && step->task[t].active; k++)
+            if (step->task[t].write[k] == TANDEM_PARAMETER(p)) assert_true(t > value->last);
+    for (int other = 0; other < step->n_value; other++) {
+        if (other == v || offset[other] >= -1) continue;
+        const int64_t at = TANDEM_IN_GRADIENTS(offset[other]);
+        assert_true(at >= byte + bytes || at + (int64_t)step->value[other].bytes <= byte);
+    }
+}
+
 static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
@@ -843,8 +865,10 @@ static void check_memory(const tandem_step *step, chance *c)
     int n = 0;
     for (int v = 0; v < step->n_value; v++) {
         const tandem_value *value = &step->value[v];
-        assert_int_equal(offset[v] >= 0, value->bytes > 0);
-        if (value->bytes)
+        assert_int_equal(offset[v] != -1, value->bytes > 0);
+        if (offset[v] < -1)
+            check_in_gradients(step, offset, v);
+        else if (value->bytes)
             all[n++] = (piece){offset[v], value->bytes, born(step, blocks, n_blocks, v), value->last};
     }
     for (int t = 0; t < step->n_task; t++) {
@@ -1008,6 +1032,7 @@ static void laws_hold_on_the_zoo_step(void **state)
         tandem_graph_close(graph);
     }
     assert_true(n_transposed_copy > 1000 && n_merged > 1000 && n_block > 0);
+    assert_in_range(n_in_gradients, 100, INT32_MAX);
     assert_true(n_attention > 100);
 }
 

@@ -327,7 +327,8 @@ typedef struct tandem_memory {
     uint64_t arena;      /* its size: the highest offset reached */
     uint64_t arena_live; /* largest sum of bytes alive at once: a lower bound of any arena */
     int peak_task;       /* the task at which that is */
-    uint64_t activations, activation_gradients, weight_copies, workspace; /* alive at peak_task, by kind */
+    /* alive at peak_task, by kind; weight_copies: without those that lie in the gradients */
+    uint64_t activations, activation_gradients, weight_copies, workspace;
     /* weights + gradients + optimizer + histories + arena + evaluation: what the executor allocates, to the
      * byte. 0 of a graph that another framework runs: tandem does not know what that allocates. */
     uint64_t peak;
@@ -336,9 +337,14 @@ typedef struct tandem_memory {
     uint64_t evaluation;
 } tandem_memory;
 
+/* The offset of a value that lies from this byte on in the gradients' array, not in the arena: a narrow copy of
+ * a weight, until the gradient of the weight is written. Its own inverse. */
+#define TANDEM_IN_GRADIENTS(byte) (-2 - (byte))
+
 /* tandem_memory_plan: places every value and workspace of the current plan in one arena.
  *   workspace [in]   bytes that each task needs beside its operands, [n_task]; NULL: none
- *   offset    [out]  [n_value] of each value, −1 where the plan does not have it; may be NULL
+ *   offset    [out]  [n_value] of each value, −1 where the plan does not have it, below −1 as
+ *                    TANDEM_IN_GRADIENTS says; may be NULL
  *   workspace_offset [out] [n_task]; may be NULL
  * Placement: first fit in order of birth over a sorted list of holes; offsets are multiples of 64.
  * TANDEM_NO_MEMORY. Cost: O(values in the plan × holes); there are seldom more than six holes. */
