@@ -424,8 +424,8 @@ static void append_dgrad(tandem_step *step, int i)
         append_partial_sum(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
 }
 
-/* The gradient of the input comes first where the weight is at least as large as the input: its narrow copy may
- * then lie where the weight's gradient is written (step_home_of_copy). Else the input is free earlier. */
+/* The gradient of the input comes first where the weight is at least as large as the input: its narrow copy
+ * may then lie where the weight's gradient is written (step_home_of_copy). Else the input is free earlier. */
 static int begins_with_dgrad(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;

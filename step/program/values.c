@@ -48,7 +48,7 @@ int64_t step_home_of_copy(const tandem_step *step, int v)
     const int p = step->graph->op[op].parameter[0], wgrad = step->index->wgrad[op];
     const uint64_t elements = (uint64_t)step->graph->parameter[p].elements, bytes = step->value[v].bytes,
                    gradient = elements * sizeof(float);
-    /* two bytes a number begin where the gradient does, one byte behind these: an operator may have both */
+    /* two bytes a number begin where the gradient does, one byte after these: an operator may have both */
     const uint64_t from = bytes <= elements ? padded_bytes(2 * elements) : 0;
     if (wgrad < 0 || !step->task[wgrad].active || step->value[v].last >= wgrad || from + bytes > gradient)
         return -1;

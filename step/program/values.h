@@ -45,9 +45,9 @@ static inline int weight_value(const tandem_step *step, int op, tandem_dtype dty
     return step->graph->n_op * VALUES_PER_OP + op * WEIGHT_COPIES_PER_OP + (int)dtype - 1;
 }
 
-/* Whether narrow copies of weights may lie in the memory of the weights' gradients, which nothing needs before
- * the backward pass writes them: not where they are sums over micro-steps, nor where one launch casts all
- * weights, nor where an emulated copy has 4 bytes a number. */
+/* Whether narrow copies of weights may lie in the memory of the weights' gradients, which nothing needs
+ * before the backward pass writes them. Not where they are sums over micro-steps, nor where one launch casts
+ * all weights, nor where an emulated copy has 4 bytes a number. */
 static inline int step_copies_have_homes(const tandem_step *step)
 {
     const tandem_step_options *options = &step->options;
@@ -64,8 +64,8 @@ static inline int step_is_written_by(const tandem_graph *graph, int op)
     return (weight->tied >= 0 ? weight->tied : weight->op) == op;
 }
 
-/* The byte of the gradients' array from which value v lies there, a copy of a weight that is read for the last
- * time before the weight's gradient is written. −1: v lies in the arena. */
+/* The byte of the gradients' array from which value v lies there, a copy of a weight that is read for the
+ * last time before the weight's gradient is written. −1: v lies in the arena. */
 int64_t step_home_of_copy(const tandem_step *step, int v);
 
 /* The inverse, of a copy. */

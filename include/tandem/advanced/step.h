@@ -337,8 +337,8 @@ typedef struct tandem_memory {
     uint64_t evaluation;
 } tandem_memory;
 
-/* The offset of a value that lies from this byte on in the gradients' array, not in the arena: a narrow copy of
- * a weight, until the gradient of the weight is written. Its own inverse. */
+/* The offset of a value that lies from this byte on in the gradients' array, not in the arena: a narrow copy
+ * of a weight, until the gradient of the weight is written. Its own inverse. */
 #define TANDEM_IN_GRADIENTS(byte) (-2 - (byte))
 
 /* tandem_memory_plan: places every value and workspace of the current plan in one arena.
