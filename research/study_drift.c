@@ -1,7 +1,7 @@
 /* study_drift.c: `tandem-study drift`: whether a training whose outliers grow ends nearer to fp32 where its
  * plan follows. docs/study/README.md has the design.
  *
- * The pair of cards and the step are those of `tandem-study plans`. One plan is made at step 0. It is kept;
+ * A V100 in fp32, which ends the step, beside a T4 in low precision. One plan is made at step 0. It is kept;
  * or the training estimates its sensitivities again and allocates again, within the same step. Seeds are
  * common. */
 #include <math.h>

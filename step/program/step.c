@@ -424,15 +424,16 @@ static void append_dgrad(tandem_step *step, int i)
         append_partial_sum(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
 }
 
-/* The gradient of the input comes first where the weight is at least as large as the input: its narrow copy
- * may then lie where the weight's gradient is written (step_home_of_copy). Else the input is free earlier. */
+/* The gradient of the input comes first where the weight is at least as large as the input of one sample: its
+ * narrow copy may then lie where the weight's gradient is written (step_home_of_copy). Else the input is free
+ * earlier. The batch has no say: task ids are the same in all classes. */
 static int begins_with_dgrad(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    if (!step_copies_have_homes(step) || !step_is_written_by(graph, i)) return 0;
+    if (step->options.merged_tasks || step->options.ddp_buckets || !step_is_written_by(graph, i)) return 0;
     return graph->parameter[op->parameter[0]].elements >=
-           tandem_shape_elements(&graph->op[op->input[0]].shape);
+           tandem_shape_elements(&graph->op[op->input[0]].shape) / graph->batch;
 }
 
 /* Products of one tensor are placed where the first of them is, and add to its gradient in their order. */

@@ -46,13 +46,9 @@ int64_t step_home_of_copy(const tandem_step *step, int v)
     const int op = (v - first) / WEIGHT_COPIES_PER_OP;
     if (!step_is_written_by(step->graph, op)) return -1;
     const int p = step->graph->op[op].parameter[0], wgrad = step->index->wgrad[op];
-    const uint64_t elements = (uint64_t)step->graph->parameter[p].elements, bytes = step->value[v].bytes,
-                   gradient = elements * sizeof(float);
-    /* two bytes a number begin where the gradient does, one byte after these: an operator may have both */
-    const uint64_t from = bytes <= elements ? padded_bytes(2 * elements) : 0;
-    if (wgrad < 0 || !step->task[wgrad].active || step->value[v].last >= wgrad || from + bytes > gradient)
-        return -1;
-    return step->parameter_start[p] * (int64_t)sizeof(float) + (int64_t)from;
+    const int64_t from = step_place_in_gradient(step->graph->parameter[p].elements, step->value[v].bytes);
+    if (from < 0 || wgrad < 0 || !step->task[wgrad].active || step->value[v].last >= wgrad) return -1;
+    return step->parameter_start[p] * (int64_t)sizeof(float) + from;
 }
 
 tandem_memory_category step_value_category(const tandem_step *step, int value)

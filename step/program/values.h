@@ -92,3 +92,11 @@ static inline uint64_t padded_bytes(uint64_t bytes)
 {
     return (bytes + MEMORY_ALIGNMENT - 1) & ~(uint64_t)(MEMORY_ALIGNMENT - 1);
 }
+
+/* The byte of a weight's gradient from which a copy of that many bytes lies there: one of two bytes a number
+ * at its begin, one of one byte after that, since an operator may have both. −1: there is no room. */
+static inline int64_t step_place_in_gradient(int64_t elements, uint64_t bytes)
+{
+    const uint64_t n = (uint64_t)elements, from = bytes <= n ? padded_bytes(2 * n) : 0;
+    return from + bytes <= n * sizeof(float) ? (int64_t)from : -1;
+}

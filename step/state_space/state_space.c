@@ -251,15 +251,21 @@ static void count_forward(tandem_state_space *space, int i)
         space->cost->bytes += padded_bytes(aux_bytes_of(&space->step, i));
 }
 
-/* The cast of a weight stays alive where a dgrad or a recomputed forward task reads it. */
+/* The cast of a weight stays alive where a dgrad or a recomputed forward task reads it. What is read for the
+ * last time before the wgrad may lie in the gradients, and not in the arena (step_home_of_copy). */
 static void count_saved_weight(tandem_state_space *space, int i)
 {
     const struct tandem_step_index *index = &space->index;
     const tandem_graph *graph = space->step.graph;
     const tandem_dtype dtype = forward_dtype_of(&space->step, i);
     if (index->weight_cast[i] < 0 || dtype == TANDEM_F32) return;
-    if (index->is_recomputed[i] || (index->dgrad[i] >= 0 && other_operand_dtype_of(&space->step, i) == dtype))
-        count_bytes(space, (uint64_t)graph->parameter[graph->op[i].parameter[0]].elements, dtype);
+    const int64_t elements = graph->parameter[graph->op[i].parameter[0]].elements;
+    const int is_read_by_dgrad = index->dgrad[i] >= 0 && other_operand_dtype_of(&space->step, i) == dtype;
+    if (step_copies_have_homes(&space->step) && step_is_written_by(graph, i) && index->wgrad[i] >= 0 &&
+        (!is_read_by_dgrad || index->dgrad[i] < index->wgrad[i]) &&
+        step_place_in_gradient(elements, tandem_dtype_size(dtype, (uint64_t)elements)) >= 0)
+        return;
+    if (index->is_recomputed[i] || is_read_by_dgrad) count_bytes(space, (uint64_t)elements, dtype);
 }
 
 static void count_wgrad(tandem_state_space *space, int i)

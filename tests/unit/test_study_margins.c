@@ -159,7 +159,7 @@ static void records_name_the_margins_before_anything_ran(void **state)
     const char *const path = ((const test_folder *)*state)->path;
     tandem_error error = {0};
     char text[4096] = "", hash[STUDY_MARGINS_HASH];
-    study_margins margins = study_margins_of("price");
+    study_margins margins = study_margins_of("add");
     (void)remove(path);
     assert_int_equal(open_and_close(&margins, path, &error), TANDEM_OK);
     assert_string_equal(margins.late, "");
@@ -169,7 +169,7 @@ static void records_name_the_margins_before_anything_ran(void **state)
     assert_int_equal(fclose(file), 0);
     study_margins_hash(hash, &margins);
     assert_non_null(strstr(text, hash));
-    assert_non_null(strstr(text, "\"margins\":{\"least_ratio\":0.5,\"least_share\":0.9"));
+    assert_non_null(strstr(text, "\"margins\":{\"max_median_off\":0.05"));
 
     (void)strcpy(margins.late, "unknown");
     assert_int_equal(open_and_close(&margins, path, &error), TANDEM_OK);
@@ -180,7 +180,7 @@ static void margins_of_after_the_run_are_said(void **state)
 {
     const char *const path = ((const test_folder *)*state)->path;
     tandem_error error = {0};
-    const study_margins of = study_margins_of("price");
+    const study_margins of = study_margins_of("add");
     for (int i = 0; i < of.n; i++) {
         study_margins margins = of;
         (void)remove(path);
@@ -200,7 +200,7 @@ static void records_without_margins_and_with_false_ones_are_said(void **state)
 {
     const char *const path = ((const test_folder *)*state)->path;
     tandem_error error = {0};
-    study_margins margins = study_margins_of("price");
+    study_margins margins = study_margins_of("add");
     char text[512], hash[STUDY_MARGINS_HASH];
     write_text(path, "{\"plan\":\"plan\"}\n{\"name\":\"a\",\"value\":[1.0]}\n");
     assert_int_equal(open_and_close(&margins, path, &error), TANDEM_OK);
@@ -208,16 +208,15 @@ static void records_without_margins_and_with_false_ones_are_said(void **state)
 
     study_margins_hash(hash, &margins); /* of now, beside other values: the head was written by hand */
     (void)snprintf(text, sizeof text,
-                   "{\"plan\":\"plan\",\"margins_hash\":\"%s\",\"margins\":{\"least_ratio\":0.4,"
-                   "\"least_share\":0.9}}\n",
+                   "{\"plan\":\"plan\",\"margins_hash\":\"%s\",\"margins\":{\"max_median_off\":0.05,"
+                   "\"max_off\":0.4,\"least_close\":0.95}}\n",
                    hash);
     write_text(path, text);
     assert_int_equal(open_and_close(&margins, path, &error), TANDEM_OK);
-    assert_string_equal(margins.late, "least_ratio is 0.5, and was 0.4");
+    assert_string_equal(margins.late, "max_off is 0.2, and was 0.4");
 
-    write_text(
-        path,
-        "{\"plan\":\"plan\",\"margins_hash\":\"0\",\"margins\":{\"least_ratio\":0.5,\"least_share\":0.9}}\n");
+    write_text(path, "{\"plan\":\"plan\",\"margins_hash\":\"0\",\"margins\":{\"max_median_off\":0.05,"
+                     "\"max_off\":0.2,\"least_close\":0.95}}\n");
     assert_int_equal(open_and_close(&margins, path, &error), TANDEM_OK);
     assert_string_equal(margins.late, "they name other margins");
 
