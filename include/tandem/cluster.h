@@ -48,6 +48,8 @@ typedef struct tandem_device {
     int merged_tasks;
     /* 1: rows of logits begin at multiples of 16 bytes (tandem_step_padded_row in step.h): cuda:N */
     int padded_rows;
+    /* 1: narrow copies of weights lie in the memory of the weights' gradients (step_options.h): CPUs */
+    int copies_in_gradients;
     tandem_gpu_spec gpu_spec; /* of a described device; all 0 if there are kernels */
 } tandem_device;
 /* Whether it is a described device. It has no kernels: plans for it can be made and replayed, not run. */
@@ -57,7 +59,8 @@ int tandem_device_is_described(const tandem_device *device);
 int tandem_device_is_recorded(const char *name);
 
 /* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype,
- * transposed_copy, narrow_rows, fused_attention, merged_tasks and padded_rows. options NULL = all zero. */
+ * transposed_copy, narrow_rows, fused_attention, merged_tasks, padded_rows and copies_in_gradients. options
+ * NULL = all zero. */
 typedef struct tandem_step tandem_step;
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
                                       const tandem_graph *graph, uint64_t bucket_bytes,

@@ -22,9 +22,12 @@ typedef struct tandem_step_options {
     int narrow_rows;     /* of the device, too. 1: operators by rows (op.def) read and write narrow floats */
     unsigned fused_attention; /* of the device, too. Bit p: attention in precision p is one task, of fp32,
                                * bf16 and fp16 (tandem_step_attention) */
-    int merged_tasks;    /* of the device, too. 1: some tasks are one launch (tandem_step_is_merged) */
-    int padded_rows;     /* of the device, too. 1: rows of logits may have gaps (tandem_step_padded_row) */
-    int with_norm;       /* 1: no update runs before the norm of all gradients is known */
+    int merged_tasks;         /* of the device, too. 1: some tasks are one launch (tandem_step_is_merged) */
+    int padded_rows; /* of the device, too. 1: rows of logits may have gaps (tandem_step_padded_row) */
+    /* of the device, too. 1: narrow copies of weights lie in the weights' gradients until these are written,
+     * and the dgrad of a large weight comes before its wgrad (docs/step.md, Memory) */
+    int copies_in_gradients;
+    int with_norm; /* 1: no update runs before the norm of all gradients is known */
     /* 1: every term of a tensor's gradient has memory of its own, and no dgrad accumulates. For those who
      * inspect the terms. */
     int separate_partial_grads;

@@ -36,7 +36,7 @@ enum {
 /* clang-format off */
 static const tandem_device devices[] = {
 #define ROW(name, features, amp_dtype, precisions, attention, meaning)                                       \
-    {name, meaning, precisions, TANDEM_##amp_dtype, 0, 0, 0, attention, 0, 0, {.n_sm = 0}},
+    {name, meaning, precisions, TANDEM_##amp_dtype, 0, 0, 0, attention, 0, 0, 1, {.n_sm = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
 #define ROW(name, capability, memory_gb, meaning, ...)                                                       \
@@ -46,6 +46,7 @@ static const tandem_device devices[] = {
      (tandem_dtype)AMP_##capability,                                                                       \
      memory_gb * UINT64_C(1000000000),                                                                       \
      1,                                                                                                      \
+     0,                                                                                                      \
      0,                                                                                                      \
      0,                                                                                                      \
      0,                                                                                                      \
@@ -66,7 +67,7 @@ enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 /* GPUs that kernels run on, by number. The backend (backend/cuda/device.c) knows their properties; one
  * older than Ampere reports there that it has no bf16. */
 static const tandem_device any_gpu = {
-    "cuda:N",   "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)AMP_89, 0, 1, 1, BF16 | FP16, 1, 1,
+    "cuda:N",   "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)AMP_89, 0, 1, 1, BF16 | FP16, 1, 1, 0,
     {.n_sm = 0}};
 enum { MAX_GPU_DIGITS = 3 };
 
@@ -83,7 +84,7 @@ static bool is_gpu_name(const char *name)
 /* What a framework recorded on a machine of its own name (record.h). Its casts are its own, so that int8's
  * gradients count as f32. */
 static const tandem_device any_torch = {
-    "torch:NAME", "recorded by PyTorch", FP32 | BF16 | INT8, TANDEM_F32, 0, 0, 0, 0, 0, 0, {.n_sm = 0}};
+    "torch:NAME", "recorded by PyTorch", FP32 | BF16 | INT8, TANDEM_F32, 0, 0, 0, 0, 0, 0, 0, {.n_sm = 0}};
 
 int tandem_device_is_recorded(const char *name)
 {
@@ -166,6 +167,7 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
     laid_out.fused_attention = device->fused_attention;
     laid_out.merged_tasks = device->merged_tasks;
     laid_out.padded_rows = device->padded_rows;
+    laid_out.copies_in_gradients = device->copies_in_gradients;
     return tandem_step_open_with(step, graph, device->amp_dtype, bucket_bytes, &laid_out, error);
 }
 

@@ -130,6 +130,7 @@ class Device(Structure):
         ("fused_attention", c_uint),
         ("merged_tasks", c_int),
         ("padded_rows", c_int),
+        ("copies_in_gradients", c_int),
         ("gpu_spec", GpuSpec),
     ]
 
@@ -202,6 +203,7 @@ class StepOptions(Structure):
         ("fused_attention", c_uint),
         ("merged_tasks", c_int),
         ("padded_rows", c_int),
+        ("copies_in_gradients", c_int),
         ("with_norm", c_int),
         ("separate_partial_grads", c_int),
         ("emulated", c_int),

@@ -431,7 +431,8 @@ static int begins_with_dgrad(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    if (step->options.merged_tasks || step->options.ddp_buckets || !step_is_written_by(graph, i)) return 0;
+    const int is_asked_for = step->options.copies_in_gradients && !step->options.merged_tasks;
+    if (!is_asked_for || !step_is_written_by(graph, i)) return 0;
     return graph->parameter[op->parameter[0]].elements >=
            tandem_shape_elements(&graph->op[op->input[0]].shape) / graph->batch;
 }

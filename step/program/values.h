@@ -51,8 +51,8 @@ static inline int weight_value(const tandem_step *step, int op, tandem_dtype dty
 static inline int step_copies_have_homes(const tandem_step *step)
 {
     const tandem_step_options *options = &step->options;
-    return options->n_micro <= 1 && !options->merged_tasks && !options->separate_partial_grads &&
-           !options->emulated && !options->ddp_buckets;
+    return options->copies_in_gradients && !options->merged_tasks && options->n_micro <= 1 &&
+           !options->separate_partial_grads && !options->emulated;
 }
 
 /* Whether a linear or conv2d is the first to write the gradient of its weight. */

@@ -167,7 +167,7 @@ study 1 price --quick --quiet --recorded --checkpoint forged.jsonl &&
     grep -q '^- e2m1 and s4 have the measured order in 0 of 2 tasks: NO' out &&
     grep -q '^- the best rate lies at the end of the grid in 16 of 16 settings: NO' out &&
     grep -v 'adamw.*estimated' forged.jsonl >less.jsonl &&
-    study 3 price --quick --quiet --recorded --checkpoint less.jsonl && grep -q "lacks 12 records" err
+    study 4 price --quick --quiet --recorded --checkpoint less.jsonl && grep -q "lacks 12 records" err
 report "study: a prediction that is off misses its bars; one task alone is no answer" $?
 
 # Margins are in the first line of records before anything runs, and others than these are said.
@@ -190,8 +190,10 @@ report "study: margins that were entered after the run are said to be" $?
 forge_plans() {
     awk -v allocated="$1" -v qsync="$2" -v last="$3" -v random="$4" 'NR == 1 || /, plans"/ { print; next }
         { split($0, of, "\""); name = of[4]; seed = name; sub(/.*: /, "", seed)
-          loss = name ~ /: fp32:/ ? 1 : name ~ /allocated:/ ? allocated : name ~ /QSync/ ? qsync :
-              name ~ /last high/ ? last : name ~ /random/ ? random : 1.3
+          loss = name ~ /: fp32:/ ? 1 : name ~ /allocated:/ ? allocated : 1.3
+          if (name ~ /QSync/) loss = qsync
+          if (name ~ /last high/) loss = last
+          if (name ~ /random/) loss = random
           value = loss == "none" ? "null" : sprintf("%.17g", loss + seed / (name ~ /allocated/ ? 1000 : 1001))
           printf "{\"name\":\"%s\",\"value\":[%s,0.5,0]}\n", name, value }' plans.jsonl
 }

@@ -960,6 +960,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .narrow_rows = (int)draw_below(c, 2),
                                          .fused_attention = draw_below(c, TANDEM_ATTENTION_PRECISIONS + 1),
                                          .merged_tasks = (int)draw_below(c, 2),
+                                         .copies_in_gradients = (int)draw_below(c, 2),
                                          .padded_rows = (int)draw_below(c, 2), /* with narrow_rows alone */
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, amp_dtype, bucket_bytes, &options, NULL), TANDEM_OK);
