@@ -387,8 +387,8 @@ static void add_plans_cell(plans_study *s, int t, int r)
     FILE *text = s->report->text;
     json_t *arms = json_array();
     (void)fprintf(text,
-                  "\n`%s`, %s, %s: %d operators have a choice, and more than 10^%.0f plans are within "
-                  "the step\n\n",
+                  "\n`%s`, %s, %s: %d operators\nhave a choice, and more than 10^%.0f plans are "
+                  "within the step.\n\n",
                   task->model, tandem_optimizer_name(task->optimizer), cell->card.regime.name,
                   cell->card.n_choice, floor(plans_card_log_count(&cell->card)));
     (void)fputs(
