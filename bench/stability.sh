@@ -49,15 +49,15 @@ start_from() { # MODEL DATA START: sets init, the options that begin there
 }
 # PLAN MODEL DATA: sets how, the options of the plan. One of few operators is written as `allocate` writes it.
 choose_plan() {
-    local precision format operators
+    local precision format operators emulation=(--emulate)
     IFS=: read -r precision format operators <<<"$1"
-    how=(--model "$2" --uniform "$precision" --emulate)
     case $format in
-    s8) how=(--model "$2" --uniform "$precision") ;;
+    s8) emulation=() ;;
     own) ;;
-    e2m1) how=(--model "$2" --uniform "$precision" --emulate=mxfp4) ;; # the list names it by its numbers
-    *) how=(--model "$2" --uniform "$precision" "--emulate=$format") ;;
+    e2m1) emulation=(--emulate=mxfp4) ;; # the list names it by its numbers
+    *) emulation=("--emulate=$format") ;;
     esac
+    how=(--model "$2" --uniform "$precision" ${emulation[@]+"${emulation[@]}"})
     [ -n "$operators" ] || return 0
     [ -e "$2.db" ] || "$tandem" sensitivity -q --model "$2" --data "$3" --batch 32 --steps 10 --db "$2.db" \
         >/dev/null
@@ -65,7 +65,7 @@ choose_plan() {
         --uniform "$precision" -o uniform.json >/dev/null
     jq --arg some "$operators" '.classes[].precision |= with_entries(select(.key | test($some) | not).value =
         "fp32")' uniform.json >plan.json
-    how=(--plan plan.json "${how[@]:4}")
+    how=(--plan plan.json ${emulation[@]+"${emulation[@]}"})
 }
 run_plan() { # USE MODEL DATA STEPS START PLAN
     is_done "$2" "$5" "$6" && return 0

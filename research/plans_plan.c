@@ -19,16 +19,8 @@ static const study_training full_tasks[] = {
     STUDY_ANNEALED_TRAINING("resnet20:width=8,image=14x14x1", TANDEM_SGD, 0.025, 16, 1, 400, 3000),
     STUDY_ANNEALED_TRAINING("vit_tiny:width=32,heads=4,depth=4,patch=7", TANDEM_ADAMW, 0.008, 32, 1, 600,
                             3000),
-    {.model = "gpt_tiny:width=32,heads=4,depth=4,length=32",
-     .data = "bible-kjv-text",
-     .optimizer = TANDEM_ADAMW,
-     .schedule = SCHEDULE_COSINE,
-     .rate = 0.004,
-     .batch = 16,
-     .n_micro = 1,
-     .steps = 800,
-     .n_test = 1000,
-     .n_evaluation = 1},
+    STUDY_ANNEALED_TRAINING_ON("bible-kjv-text", "gpt_tiny:width=32,heads=4,depth=4,length=32", TANDEM_ADAMW,
+                               0.004, 16, 1, 800, 1000),
 };
 const plans_plan plans_plan_full = {
     .task = full_tasks,

@@ -243,7 +243,7 @@ const cli_command command_study = {
         "  tandem-study exchange --checkpoint kept.jsonl   an hour; stopped, it goes on from the file\n"
         "  tandem-study rank --checkpoint ranks.jsonl      minutes; the same\n"
         "  tandem-study price --recorded --checkpoint prices.jsonl   its tables, without a training\n"
-        "Trains small models on fashion-mnist on one device [the strongest one here]. Exit code 1: a "
-        "part\nmisses its bar. docs/study/README.md describes the parts.",
+        "Trains small models on fashion-mnist and bible-kjv-text on one device [the strongest one here].\n"
+        "Exit code 1: a part misses its bar. docs/study/README.md describes the parts.",
     .run = run_study,
 };

@@ -69,7 +69,8 @@ static tandem_status allocate_arm(plans_study *s, int t, plans_cell *cell, plans
     return status;
 }
 
-/* QSync's indicator of the first batches, as `tandem sensitivity` collects them. */
+/* QSync's indicator of the first batches, as `tandem sensitivity` collects them. It is that of int8 in all
+ * regimes: its formulas know no format of four bits, and only the order counts. */
 static tandem_status indicate(double *indicator, const plans_study *s, int t, tandem_error *error)
 {
     const tandem_sensitivity_method *method = NULL;
@@ -528,7 +529,7 @@ static tandem_status open_plans_cell(plans_cell *cell, const study_training *tas
     return is_allocated ? TANDEM_OK : tandem_no_memory(error, "for the study's plans");
 }
 
-/* A task whose data set is not here is left out, and said. */
+/* TANDEM_MISSING: the task's data set is not here. */
 static tandem_status open_plans_task(plans_study *s, int t, tandem_error *error)
 {
     const study_training *task = &s->plan->task[t];

@@ -44,7 +44,6 @@ typedef struct price_study {
     study_jobs jobs;
     price_result result[MAX_TASKS];
     double *room; /* [n_bootstrap] */
-    int n_inside; /* cells whose interval holds what is measured */
 } price_study;
 
 /* --- Running ---------------------------------------------------------------------------------------------
@@ -326,7 +325,7 @@ static int is_in_interval(const price_interval *of, double share)
 /* --- The tables ------------------------------------------------------------------------------------------
  * */
 
-/* In percent of the task's rate, the best one of a setting; *is_edge: at the end of the grid. */
+/* The best rate of a setting; *is_edge: it lies at the end of the grid. */
 static double rate_of(const price_study *s, int t, int setting, int *is_edge)
 {
     int seed[STUDY_MAX_SEEDS];
@@ -377,7 +376,6 @@ static void add_price_cell(price_study *s, int t, int c)
     char plan[64];
     name_price_setting(plan, task, PRICE_LENGTHS + c);
     study_add_cell(s->report, price_cell_json(s, t, c, plan), is_inside);
-    s->n_inside += is_inside;
     (void)fprintf(s->report->text,
                   "| `%s` %s | %s | %.3g (%.3g to %.3g) | %.3g (%.3g to %.3g) | %.3g (%.3g to %.3g) | %s | "
                   "%.3g | %.3g | %.3g | %g |\n",
@@ -398,12 +396,6 @@ typedef struct price_quality {
     double inside, width, close;
 } price_quality;
 
-static int compare_widths(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static price_quality quality_of(const price_study *s, price_basis basis)
 {
     double width[MAX_TASKS * PRICE_CELLS] = {0};
@@ -422,9 +414,7 @@ static price_quality quality_of(const price_study *s, price_basis basis)
                 n_close += fmax(ratio, 1 / ratio) <= study_margin.price_close_ratio;
             }
         }
-    qsort(width, (size_t)n, sizeof *width, compare_widths);
-    return (price_quality){(double)n_inside / n, n > 0 ? (width[(n - 1) / 2] + width[n / 2]) / 2 : NAN,
-                           (double)n_close / n_pair};
+    return (price_quality){(double)n_inside / n, tandem_median(width, (size_t)n), (double)n_close / n_pair};
 }
 
 /* Trainings whose best rate lies at the end of the grid, and tasks in which e2m1 and s4 have the measured
@@ -448,7 +438,7 @@ static void count_edges_and_orders(const price_study *s, int *n_edge, int *n_ord
     }
 }
 
-static int print_price_bar(const price_study *s, int is_met, const char *format, ...)
+static void print_price_bar(const price_study *s, int is_met, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -456,7 +446,7 @@ static int print_price_bar(const price_study *s, int is_met, const char *format,
     (void)vfprintf(s->report->text, format, arguments);
     va_end(arguments);
     (void)fprintf(s->report->text, ": %s\n", is_met ? "yes" : "NO");
-    return is_met;
+    s->report->n_failed += !is_met;
 }
 
 static void print_price_bars(price_study *s)
@@ -478,24 +468,21 @@ static void print_price_bars(price_study *s)
     count_edges_and_orders(s, &n_edge, &n_order, &n_task);
     const price_quality *judged = &of[BASIS_WHOLE];
     (void)fputs("\nJudged is what is estimated as a whole:\n\n", text);
-    const int is_met[] = {
-        print_price_bar(s, judged->inside >= study_margin.price_least_inside,
-                        "%.0f %% of %d intervals hold what is measured, of %.0f %% that are asked for",
-                        100 * judged->inside, n_task * PRICE_CELLS, 100 * study_margin.price_least_inside),
-        print_price_bar(s, judged->width <= study_margin.price_most_width,
-                        "the median interval is %.3g times as high as low, at most %g", judged->width,
-                        study_margin.price_most_width),
-        print_price_bar(s, judged->close >= study_margin.price_least_close,
-                        "by a trial of another plan %.0f %% are within %g times, of %.0f %%",
-                        100 * judged->close, study_margin.price_close_ratio,
-                        100 * study_margin.price_least_close),
-        print_price_bar(s, n_order == n_task, "e2m1 and s4 have the measured order in %d of %d tasks",
-                        n_order, n_task),
-        print_price_bar(s, n_edge <= (int)study_margin.price_most_at_edge,
-                        "the best rate lies at the end of the grid in %d of %d settings", n_edge,
-                        n_task * PRICE_SETTINGS)};
-    s->report->n_failed = 0;
-    for (size_t i = 0; i < sizeof is_met / sizeof *is_met; i++) s->report->n_failed += !is_met[i];
+    s->report->n_failed = 0; /* of bars; cells have none of their own */
+    print_price_bar(s, judged->inside >= study_margin.price_least_inside,
+                    "%.0f %% of %d intervals hold what is measured, of %.0f %% that are asked for",
+                    100 * judged->inside, n_task * PRICE_CELLS, 100 * study_margin.price_least_inside);
+    print_price_bar(s, judged->width <= study_margin.price_most_width,
+                    "the median interval is %.3g times as high as low, at most %g", judged->width,
+                    study_margin.price_most_width);
+    print_price_bar(s, judged->close >= study_margin.price_least_close,
+                    "by a trial of another plan %.0f %% are within %g times, of %.0f %%", 100 * judged->close,
+                    study_margin.price_close_ratio, 100 * study_margin.price_least_close);
+    print_price_bar(s, n_order == n_task, "e2m1 and s4 have the measured order in %d of %d tasks", n_order,
+                    n_task);
+    print_price_bar(s, n_edge <= (int)study_margin.price_most_at_edge,
+                    "the best rate lies at the end of the grid in %d of %d settings", n_edge,
+                    n_task * PRICE_SETTINGS);
     json_object_set_new(s->report->json, "bases", bases);
     json_object_set_new(s->report->json, "ordered", json_integer(n_order));
     json_object_set_new(s->report->json, "at_edge", json_integer(n_edge));

@@ -23,7 +23,7 @@ tandem_status study_lab_open(study_lab *lab, const cli_options *options, tandem_
 void study_lab_close(study_lab *lab);
 
 typedef struct study_training {
-    const char *model, *data; /* data: NULL: STUDY_DATA */
+    const char *model, *data;             /* data: NULL: STUDY_DATA */
     const char *precision;                /* uniform; NULL: fp32, not emulated */
     const tandem_precision *op_precision; /* [n_op] in its place, of those that have it; NULL; borrowed */
     tandem_emulation emulation;           /* its seed is that of weights and order of samples, too */
@@ -40,9 +40,12 @@ typedef struct study_training {
 /* One whose last rate is 0, so that one evaluation at its end is enough. No sample comes twice: noise hides
  * no overfitting. */
 #define STUDY_ANNEALED_TRAINING(MODEL, OPTIMIZER, RATE, BATCH, N_MICRO, STEPS, N_TEST)                       \
+    STUDY_ANNEALED_TRAINING_ON(NULL, MODEL, OPTIMIZER, RATE, BATCH, N_MICRO, STEPS, N_TEST)
+#define STUDY_ANNEALED_TRAINING_ON(DATA, MODEL, OPTIMIZER, RATE, BATCH, N_MICRO, STEPS, N_TEST)              \
     {                                                                                                        \
-        .model = (MODEL), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE, .rate = (RATE),             \
-        .batch = (BATCH), .n_micro = (N_MICRO), .steps = (STEPS), .n_test = (N_TEST), .n_evaluation = 1      \
+        .model = (MODEL), .data = (DATA), .optimizer = (OPTIMIZER), .schedule = SCHEDULE_COSINE,             \
+        .rate = (RATE), .batch = (BATCH), .n_micro = (N_MICRO), .steps = (STEPS), .n_test = (N_TEST),        \
+        .n_evaluation = 1                                                                                    \
     }
 
 /* study_training_data_open: opens the data set of a training at the length of its model's samples. Errors of

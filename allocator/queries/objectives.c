@@ -177,6 +177,12 @@ static double sensitivity_share(const objective_search *d, int64_t units)
     return units < 0 ? 0 : tandem_sensitivity_value(&d->problem, units) / 100;
 }
 
+/* Step x (1 + sensitivity): the time to the same loss. */
+static double training_ns_of(const objective_search *d, int64_t step_ns, int64_t units)
+{
+    return (double)step_ns * (1 + sensitivity_share(d, units));
+}
+
 /* Between training_fineness and 1 %: as far as the plan's sensitivity is known. */
 static tandem_status find_training_fineness(training_search *t, tandem_error *error)
 {
@@ -207,7 +213,7 @@ static tandem_status add_training_target(training_search *t, int before, int64_t
     }
     if (status == TANDEM_OK) {
         const int64_t reached = d->answer.sensitivity_bound, proven = d->answer.certificate.lower_bound;
-        const double ns = (double)d->answer.step_ns * (1 + sensitivity_share(d, reached));
+        const double ns = training_ns_of(d, d->answer.step_ns, reached);
         added.least_share[PROVEN] = sensitivity_share(d, proven);
         added.least_share[EXPECTED] = sensitivity_share(d, proven < 0 ? reached : proven);
         if (!target_ns) added.target_ns = d->answer.step_ns;
@@ -250,8 +256,7 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
     const tandem_allocation first = d->best;
     /* all bounds are of plans that keep the same classes in base: the other ones stay free at longer steps */
     d->problem.is_free = ~first.keeps_base;
-    if (status == TANDEM_OK &&
-        (double)first.base_ns * (1 + sensitivity_share(d, first.base_sensitivity_bound)) < t.best_ns)
+    if (status == TANDEM_OK && training_ns_of(d, first.base_ns, first.base_sensitivity_bound) < t.best_ns)
         status = add_training_target(&t, 0, first.base_ns, error);
     while (status == TANDEM_OK && t.n < MAX_TRAINING_TARGETS) {
         const int k = least_interval(&t, EXPECTED);
@@ -283,12 +288,6 @@ static tandem_status minimize_training_time(objective_search *d, tandem_error *e
  * do not add up. A bisection of the step finds it; it may pass over a plan. */
 static const double largest_difference = 0.01; /* as a share of the samples */
 
-/* Step x (1 + sensitivity): the time to the same loss. */
-static double answer_training_ns(const objective_search *d, const tandem_allocation *answer)
-{
-    return (double)answer->step_ns * (1 + sensitivity_share(d, answer->sensitivity_bound));
-}
-
 /* Asks at a target, 0 = the fastest; keeps the answer where it may replace the best plan, `reference`, which
  * trains in reference_ns. */
 static tandem_status try_faster(objective_search *d, const tandem_plan *reference, double reference_ns,
@@ -300,7 +299,7 @@ static tandem_status try_faster(objective_search *d, const tandem_plan *referenc
     *is_taken = 0;
     tandem_status status = ask_policy_or_none(d, target_ns, 0, &found, error);
     if (status != TANDEM_OK || !found || d->answer.step_ns >= d->best.step_ns ||
-        answer_training_ns(d, &d->answer) > reference_ns)
+        training_ns_of(d, d->answer.step_ns, d->answer.sensitivity_bound) > reference_ns)
         return status;
     status = tandem_plan_sensitivity_compare(&difference, problem->estimate, d->plan, reference,
                                              problem->graph, error);
@@ -315,7 +314,7 @@ static tandem_status try_faster(objective_search *d, const tandem_plan *referenc
 
 static tandem_status bisect_faster(objective_search *d, const tandem_plan *reference, tandem_error *error)
 {
-    const double reference_ns = answer_training_ns(d, &d->best);
+    const double reference_ns = training_ns_of(d, d->best.step_ns, d->best.sensitivity_bound);
     int64_t low_ns = d->best.fastest_ns;
     int is_taken;
     tandem_status status = try_faster(d, reference, reference_ns, 0, &is_taken, error);
@@ -380,7 +379,7 @@ static double goal_value(const objective_search *d, const tandem_goal *goal, int
     const int64_t target_ns = d->best.target_ns;
     switch (goal->objective) {
     case TANDEM_MINIMIZE_STEP: return sensitivity <= goal->max_sensitivity ? (double)step_ns : INFINITY;
-    case TANDEM_MINIMIZE_TRAINING_TIME: return (double)step_ns * (1 + sensitivity_share(d, sensitivity));
+    case TANDEM_MINIMIZE_TRAINING_TIME: return training_ns_of(d, step_ns, sensitivity);
     case TANDEM_MINIMIZE_MEMORY:
         return step_ns <= target_ns && sensitivity <= goal->max_sensitivity ? (double)peak_bytes : INFINITY;
     case TANDEM_MINIMIZE_OPEN:
@@ -420,7 +419,7 @@ static tandem_status take_baseline(objective_search *d, const tandem_baseline *b
     if (a->sensitivity_bound == 0) a->certificate = (tandem_certificate){.proof = "zero"};
     a->keeps_base = kept;
     if (isfinite(a->training_ns)) {
-        a->training_ns = (double)a->step_ns * (1 + sensitivity_share(d, a->sensitivity_bound));
+        a->training_ns = training_ns_of(d, a->step_ns, a->sensitivity_bound);
         a->training_bound_ns = fmin(a->training_bound_ns, a->training_ns);
     }
     tandem_allocation_fill_plan(plan, problem, a);

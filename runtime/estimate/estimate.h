@@ -80,6 +80,8 @@ int estimate_count_gradients(const tandem_workload *workload, const estimate_req
 /* What `tandem sensitivity` takes: of half of the batch, but of 4 samples or more, as many
  * replicates as take some 15 steps' time, but 4 or more. Training points are still to be given. */
 estimate_request estimate_request_probe(const tandem_workload *workload);
+/* Pairs of batches at a training point of a plan as a whole, unless others are asked for (runtime.h). */
+enum { PLAN_REPLICATES = 16 };
 /* What a run estimates of itself after `step` steps: the same, of what its devices run. */
 estimate_request estimate_request_in_run(const tandem_workload *workload, int64_t step);
 /* The steps between two of these that take about a hundredth of a run: by counts alone, so that every run of

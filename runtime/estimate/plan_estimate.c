@@ -12,7 +12,7 @@
 #include "runtime/unused_formats.h"
 #include "tandem/advanced/predictor.h"
 
-enum { REPLICATES = 16, STEPS = 100 };
+enum { STEPS = 100 };
 
 /* --- What is estimated ---------------------------------------------------------------------------------- */
 
@@ -119,7 +119,7 @@ static int64_t steps_before(const tandem_plan_estimate_request *request)
 static tandem_status choose_estimated(estimate_request *to, const tandem_plan_estimate_request *request,
                                       tandem_error *error)
 {
-    *to = (estimate_request){.n_replicate = request->n_replicate ? request->n_replicate : REPLICATES};
+    *to = (estimate_request){.n_replicate = request->n_replicate ? request->n_replicate : PLAN_REPLICATES};
     const tandem_status status = estimate_choose_points(to, request->at, steps_before(request), error);
     to->emulation = tandem_emulation_make(request->workload.seed);
     return status == TANDEM_OK && request->workload.emulate
