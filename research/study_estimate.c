@@ -22,8 +22,9 @@ static tandem_precision *make_whole_plan(const tandem_graph *graph, tandem_preci
 static estimate_request default_request(const tandem_workload *workload, const study_training *in_fp32,
                                         int is_whole)
 {
-    estimate_request request =
-        is_whole ? (estimate_request){.n_replicate = PLAN_REPLICATES} : estimate_request_probe(workload);
+    estimate_request request = {.n_replicate = PLAN_REPLICATES};
+    if (!is_whole)
+        request = estimate_request_probe(workload);
     request.n_point = 2;
     request.point[0] = in_fp32->steps / 2;
     request.point[1] = in_fp32->steps * 9 / 10;
