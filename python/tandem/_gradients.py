@@ -2,7 +2,7 @@
 
 With `create_graph`, the first gradient has the bits that it has without. Its own derivatives are those of
 PyTorch's product in float32, at the operands as they were rounded: the rounding itself has no derivative.
-What is needed of an operand beside its narrow copy is where its gradient goes. A view without memory keeps
+What is needed of an operand beside its narrow copy is where its gradient goes. A tensor without memory keeps
 that, so that no operand stays in memory for a second derivative that most programs never ask for.
 """
 
@@ -20,6 +20,7 @@ Maybe = Optional[Tensor]
 _PLAIN = (Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
 _NOTHING = torch.empty(0)
+_unsafe_view = torch.ops.aten._unsafe_view.default  # a view that PyTorch does not follow as one
 
 
 def is_plain(x: Tensor) -> bool:
@@ -33,16 +34,18 @@ def is_plain(x: Tensor) -> bool:
 
 
 class _Edge:
-    """Where the gradient of an operand goes: to a leaf, or by a view of the operand that has no memory."""
+    """Where the gradient of an operand goes: to a leaf, or by a tensor without memory after the operand.
 
-    __slots__ = ("to", "version")
+    That tensor must be no view, since a view keeps its base, and so the operand's memory, until the backward
+    pass has ended."""
+
+    __slots__ = ("to",)
 
     def __init__(self, x: Tensor) -> None:
         if x.is_leaf:
             self.to = x
             return
-        self.to = x.view_as(x)
-        self.version = x._version
+        self.to = _unsafe_view(x, x.shape)
         self.to.data = _NOTHING if x.is_cpu else x.new_empty(0)
 
 
@@ -50,17 +53,9 @@ def edge_of(x: Tensor) -> Optional[_Edge]:
     return _Edge(x) if x.requires_grad else None
 
 
-def _attach(edge: Optional[_Edge], value: Tensor, name: str) -> Tensor:
+def _attach(edge: Optional[_Edge], value: Tensor) -> Tensor:
     """`value` as a tensor whose gradient goes where the edge leads."""
-    if edge is None:
-        return value
-    if not edge.to.is_leaf and edge.to._version != edge.version:
-        raise _library.error(
-            "NO_KERNEL",
-            f"layer '{name}': an operand of it was changed in place after the call; a second derivative "
-            "needs it as it was. Change a copy of it",
-        )
-    return _Attach.apply(edge.to, value)
+    return value if edge is None else _Attach.apply(edge.to, value)
 
 
 def refuse_second(name: str, gradients: Sequence[Maybe]) -> Sequence[Maybe]:
@@ -202,7 +197,7 @@ def differentiable(
             raise _library.error(
                 "NO_KERNEL", f"layer '{rounds.name}': it ran without what a second derivative needs"
             )
-        x, w = (_attach(edge, one, rounds.name) for edge, one in zip(rounds.edges, (x, w)))
+        x, w = (_attach(edge, one) for edge, one in zip(rounds.edges, (x, w)))
     if not is_plain(g):
         return rule.first(g, x, w, wants)
     return _First.apply(compute, rule, g, x, w)
