@@ -205,6 +205,7 @@ static void run_as_recorded(tandem_cluster *cluster, tandem_step_options *step)
     cluster->over_network = 1;
     step->with_norm = 1;
     step->ddp_buckets = 1;
+    step->ddp_bucket_memory = tandem_cluster_n_rank(cluster) > 1;
 }
 
 tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_request *request,

@@ -185,11 +185,18 @@ tandem_status tandem_check_model(const tandem_graph *graph, const char *memory, 
                                  tandem_error *error)
 {
     assert(graph);
-    if (graph->is_recorded && memory)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--memory is for models that tandem runs: what PyTorch allocates for '%s' is "
-                                "not known",
-                                graph->model);
+    if (graph->is_recorded && memory && !graph->memory)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--memory is for models whose memory is known: what PyTorch allocates for '%s' "
+            "is not. tandem.capture(module, inputs) records it, and print(graph) says why "
+            "it did not",
+            graph->model);
+    if (graph->is_recorded && n_recompute_segment != 0 && n_recompute_segment != 1)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--recompute is for models that tandem runs. Wrap parts of the module in "
+            "torch.utils.checkpoint, and capture it again: its graph then has them twice");
     return check_recompute_segments(n_recompute_segment, graph, error);
 }
 

@@ -12,7 +12,8 @@ my @headers = qw(tandem.h advice.h trial.h kernels.h cuda_kernels.h advanced/pre
     advanced/format.h advanced/torch_trace.h);
 # What functions take; what they hold by value follows.
 my @wanted = map { "tandem_$_" } qw(cluster plan request allocation_request answer planned_step
-    candidate advice graph recorded_call recorded_graph recorded_cost recorded_costs
+    candidate advice graph recorded_call recorded_memory recorded_block recorded_reader recorded_product
+    recorded_graph recorded_cost recorded_costs
     op_row statistics product window estimated_gradient estimated_error estimate
     sensitivity_step sensitivity_estimate
     probe_sums probe_tensor torch_step torch_rank torch_summary

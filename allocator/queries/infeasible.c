@@ -4,6 +4,7 @@
  * smallest peak and changes single operators while the peak shrinks. Workspaces of kernels are known only at
  * the class's own batch. A smaller batch is assumed to need as much, so the batch that it names does fit. */
 #include "allocator/problem.h"
+#include "tandem/record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +162,10 @@ static tandem_status find_class_deficit(tandem_memory_deficit *out, int *found,
     if (status == TANDEM_OK && peak_bytes > limit_bytes) {
         *found = 1;
         *out = (tandem_memory_deficit){.c = c, .peak_bytes = peak_bytes, .limit_bytes = limit_bytes};
-        status = find_max_batch(&out->batch, &s, limit_bytes, peak_bytes - s.best_bytes, error);
+        if (own->graph->memory && !own->graph->memory->has_growth)
+            out->batch = -1;
+        else
+            status = find_max_batch(&out->batch, &s, limit_bytes, peak_bytes - s.best_bytes, error);
     }
     tandem_step_close(s.step);
     free(s.best);

@@ -1,6 +1,7 @@
 /* remedies.c: changes that save memory. Each is planned and replayed, not estimated. */
 #include "tandem/advanced/allocator.h"
 #include "tandem/advanced/zero.h"
+#include "tandem/record.h"
 
 #include <stdio.h>
 
@@ -115,6 +116,7 @@ static tandem_status try_recompute(remedy_search *s, tandem_error *error)
 {
     tandem_remedy best = {.peak_bytes = UINT64_MAX};
     tandem_status status = TANDEM_OK;
+    if (s->workload->graph[0]->is_recorded) return TANDEM_OK; /* PyTorch's checkpoints are in its calls */
     for (int n = 1; n <= MAX_SEGMENTS && status == TANDEM_OK; n++) {
         tandem_remedy found = {0};
         char word[TANDEM_RECOMPUTE_TEXT];
@@ -217,15 +219,18 @@ tandem_status tandem_remedies_find(tandem_remedy remedy[TANDEM_MAX_REMEDIES], in
                        .peak_bytes = peak_bytes,
                        .limit_bytes = tandem_cluster_memory_limit(&workload->cluster, c),
                        .remedy = remedy};
+    const tandem_graph *graph = workload->graph[0];
+    const int has_batches = !graph->is_recorded || (graph->memory && graph->memory->has_growth);
     int fits = 0;
     tandem_status status = try_recompute(&s, error);
-    if (status == TANDEM_OK && !zero)
+    if (status == TANDEM_OK && !zero && has_batches)
         status = try_micro_steps(&s, 0, error); /* --zero has one batch per step */
     for (int k = 0; k < s.n; k++) fits |= remedy[k].fits;
-    if (status == TANDEM_OK && !fits && !zero) status = try_micro_steps(&s, TANDEM_RECOMPUTE_SQRT, error);
+    if (status == TANDEM_OK && !fits && !zero && !graph->is_recorded)
+        status = try_micro_steps(&s, TANDEM_RECOMPUTE_SQRT, error);
     if (status == TANDEM_OK) status = try_precisions(&s, error);
     if (status == TANDEM_OK) status = try_smaller_buckets(&s, error);
-    if (status == TANDEM_OK) status = try_smaller_batch(&s, error);
+    if (status == TANDEM_OK && has_batches) status = try_smaller_batch(&s, error);
     *n = status == TANDEM_OK ? s.n : 0;
     return status;
 }

@@ -17,8 +17,10 @@ static void print_infeasible_text(const allocate_context *a, const tandem_memory
                 tandem_quantity_bytes(s->peak_bytes).text);
         if (s->batch > 0)
             fprintf(stderr, "batch %lld would fit\n", (long long)s->batch);
-        else
+        else if (s->batch == 0)
             fputs("no batch would fit\n", stderr);
+        else
+            fputs("other batches were not captured\n", stderr);
     }
 }
 

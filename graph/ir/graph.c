@@ -78,6 +78,7 @@ void tandem_graph_close(tandem_graph *graph)
     if (graph->source) graph->source->close(graph->source);
     for (int c = 0; c < graph->n_constant; c++) free(graph->constant[c]);
     free(graph->constant);
+    free(graph->memory);
     free(graph->view);
     free(graph->consumer);
     free(graph->consumer_start);

@@ -3,10 +3,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "graph/ir/builder.h"
+#include "graph/ir/record_memory.h"
 
 typedef struct recorder {
     tandem_builder *b;
@@ -139,24 +141,42 @@ static tandem_status check_recording(const tandem_recorded_graph *recording, tan
     return TANDEM_OK;
 }
 
-tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
-                                  tandem_error *error)
+/* op_of_call: [n_call] the operator of each call, out. */
+static tandem_status build_recorded(tandem_graph **graph, const tandem_recorded_graph *recording,
+                                    int *op_of_call, tandem_error *error)
 {
     recorder r = {0};
-    tandem_status status = check_recording(recording, error);
-    if (status == TANDEM_OK) status = tandem_builder_open(&r.b, recording->batch, error);
+    tandem_status status = tandem_builder_open(&r.b, recording->batch, error);
     if (status != TANDEM_OK) return status;
     const int64_t batch = recording->batch, length = recording->n_prediction;
     int x = tandem_build_images(r.b, "recorded.input", 1, 1, 1);
     const int label = tandem_build_labels(r.b, "recorded.label", length);
-    for (int i = 0; i < recording->n_call && x >= 0; i++) x = append_recorded(&r, &recording->call[i], x);
+    for (int i = 0; i < recording->n_call && x >= 0; i++)
+        op_of_call[i] = x = append_recorded(&r, &recording->call[i], x);
     const tandem_shape logits = length == 1 ? (tandem_shape){2, {batch, recording->n_class}}
                                             : (tandem_shape){3, {batch, length, recording->n_class}};
     tandem_build_cross_entropy(r.b, "recorded.loss", ordered(&r, x, &logits), label);
-    tandem_graph *made = NULL;
-    status = tandem_builder_finish(r.b, recording->model, &recording->optimizer, &made, error);
+    status = tandem_builder_finish(r.b, recording->model, &recording->optimizer, graph, error);
     tandem_builder_close(r.b);
+    return status;
+}
+
+tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
+                                  tandem_error *error)
+{
+    tandem_graph *made = NULL;
+    tandem_status status = check_recording(recording, error);
     if (status != TANDEM_OK) return status;
+    int *const op_of_call = calloc((size_t)recording->n_call, sizeof *op_of_call);
+    status = op_of_call ? build_recorded(&made, recording, op_of_call, error)
+                        : tandem_no_memory(error, "for a recording of %d calls", recording->n_call);
+    if (status == TANDEM_OK && recording->memory)
+        status = tandem_graph_set_memory(made, recording->memory, op_of_call, recording->n_call, error);
+    free(op_of_call);
+    if (status != TANDEM_OK) {
+        tandem_graph_close(made);
+        return status;
+    }
     made->hash = hash_recorded(made);
     made->is_recorded = 1;
     *graph = made;

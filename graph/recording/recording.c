@@ -10,8 +10,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "graph/model_file.h"
+#include "graph/recording/growth.h"
+#include "graph/recording/step_memory.h"
 
-enum { MAX_RECORDING_BYTES = 16 << 20 };
+enum { MAX_RECORDING_BYTES = 64 << 20 };
 static const char schema_name[] = "tandem.recording/1";
 
 /* --- Members -------------------------------------------------------------------------------------------- */
@@ -52,9 +54,9 @@ static tandem_status read_call_kind(tandem_op_kind *kind, const tandem_json_loca
 static tandem_status read_recorded_call(tandem_recorded_call *call, const tandem_json_location *location,
                                         const json_t *object)
 {
-    static const char *const allowed[] = {"name",   "kind",       "text",     "input",    "second",
-                                          "shape",  "kernel",     "stride",   "pad",      "transpose_b",
-                                          "weight", "parameters", "elements", "operator", NULL};
+    static const char *const allowed[] = {
+        "name", "kind",        "text",   "input",      "second",   "shape",    "kernel", "stride",
+        "pad",  "transpose_b", "weight", "parameters", "elements", "operator", "growth", NULL};
     int64_t kernel = 0, stride = 0, pad = 0, transpose_b = 0, elements = 0;
     tandem_status status = tandem_json_check_members(location, object, allowed);
     if (status == TANDEM_OK) status = read_call_kind(&call->kind, location, object);
@@ -115,9 +117,9 @@ static tandem_status read_recorded_optimizer(tandem_optimizer_options *optimizer
 static tandem_status read_recording_head(tandem_recorded_graph *recording, tandem_json_location *location,
                                          const json_t *root)
 {
-    static const char *const allowed[] = {
-        "schema",       "model",   "batch",     "calls",         "parameters",
-        "n_prediction", "n_class", "optimizer", "torch_version", NULL};
+    static const char *const allowed[] = {"schema",        "model",        "batch",          "calls",
+                                          "parameters",    "n_prediction", "n_class",        "optimizer",
+                                          "torch_version", "memory",       "memory_unknown", NULL};
     const json_t *const schema = json_object_get(root, "schema"), *const calls =
                                                                       json_object_get(root, "calls");
     if (!json_is_string(schema) || strcmp(json_string_value(schema), schema_name) != 0)
@@ -147,24 +149,44 @@ _Static_assert(TANDEM_MAX_RECORDED_CALL == 16000, "the message above says 16000"
 static tandem_status check_recorded_batch(const tandem_recorded_graph *recording, const char *model,
                                           int64_t batch, tandem_error *error)
 {
-    if (recording->batch == batch) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "'%.200s' was captured with batch %" PRId64 ", and batch %" PRId64
-                            " was asked for. Ask for %" PRId64 ", or capture the module with %" PRId64,
-                            model, recording->batch, batch, recording->batch, batch);
+    if (recording->batch == batch || (recording->memory && recording->memory->has_growth)) return TANDEM_OK;
+    return tandem_error_set(
+        error, TANDEM_USAGE,
+        "'%.200s' was captured with batch %" PRId64 ", and batch %" PRId64
+        " was asked for. How a step grows with the batch was not recorded (docs/pytorch.md, Memory). "
+        "Ask for %" PRId64 ", or capture the module with %" PRId64,
+        model, recording->batch, batch, recording->batch, batch);
 }
 
-static tandem_status record_calls(tandem_graph **graph, tandem_recorded_graph *recording,
-                                  tandem_json_location *location, const json_t *calls)
+typedef char call_text[TANDEM_RECORDED_TEXT + 1];
+
+/* text: [n_call] of calls that grow. */
+static tandem_status read_calls(tandem_recorded_call *call, call_text *text,
+                                const tandem_recorded_graph *recording, int64_t more,
+                                tandem_json_location *location, const json_t *calls)
 {
-    tandem_recorded_call *const call = calloc((size_t)recording->n_call, sizeof *call);
-    if (!call) return tandem_no_memory(location->error, "for a recording of %d calls", recording->n_call);
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < recording->n_call && status == TANDEM_OK; i++) {
+        const json_t *const object = json_array_get(calls, (size_t)i);
         (void)snprintf(location->path, sizeof location->path, "calls[%d]", i);
-        status = read_recorded_call(&call[i], location, json_array_get(calls, (size_t)i));
+        status = read_recorded_call(&call[i], location, object);
+        if (status == TANDEM_OK && more &&
+            !tandem_recorded_grow(&call[i], json_object_get(object, "growth"), more, text[i]))
+            status = tandem_json_refuse(location, "growth", "does not give sizes above 0 at this batch");
     }
+    return status;
+}
+
+static tandem_status record_calls(tandem_graph **graph, tandem_recorded_graph *recording, int64_t batch,
+                                  tandem_json_location *location, const json_t *calls)
+{
+    const size_t n = (size_t)recording->n_call;
+    tandem_recorded_call *const call = calloc(n, sizeof *call + sizeof(call_text));
+    if (!call) return tandem_no_memory(location->error, "for a recording of %d calls", recording->n_call);
+    tandem_status status =
+        read_calls(call, (call_text *)(call + n), recording, batch - recording->batch, location, calls);
     recording->call = call;
+    recording->batch = batch;
     if (status == TANDEM_OK) {
         tandem_error inner = {0};
         status = tandem_graph_record(graph, recording, &inner);
@@ -181,16 +203,21 @@ tandem_status tandem_recorded_parse(tandem_graph **graph, const char *bytes, siz
     tandem_json_location location = {.source = model, .error = error};
     tandem_recorded_graph recording = {0};
     tandem_graph *made = NULL;
+    tandem_recorded_memory *memory = NULL;
     json_t *root = NULL;
     tandem_status status = tandem_json_parse(&root, bytes, n, model, error);
     if (status == TANDEM_OK) status = read_recording_head(&recording, &location, root);
+    if (status == TANDEM_OK)
+        status = tandem_recorded_memory_read(&memory, batch, &location, json_object_get(root, "memory"));
+    recording.memory = memory;
     if (status == TANDEM_OK) status = check_recorded_batch(&recording, model, batch, error);
     if (status == TANDEM_OK)
-        status = record_calls(&made, &recording, &location, json_object_get(root, "calls"));
+        status = record_calls(&made, &recording, batch, &location, json_object_get(root, "calls"));
     if (status == TANDEM_OK) {
         (void)snprintf(made->model, sizeof made->model, "%s", model);
         *graph = made;
     }
+    free(memory);
     json_decref(root);
     return status;
 }

@@ -238,6 +238,7 @@ typedef struct tandem_graph {
     int n_constant;
     float **constant; /* [n_constant] factors of operators. The graph owns them */
     int is_recorded;  /* 1: another framework runs it (record.h), and no kernel here does */
+    struct tandem_recorded_memory *memory; /* what that allocates; NULL: not known. The graph owns it */
 } tandem_graph;
 
 /* tandem_graph_open: a model at a local batch. `model` is NAME or NAME:option=value,… of the zoo (`tandem

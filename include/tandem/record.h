@@ -31,6 +31,47 @@ typedef struct tandem_recorded_call {
 } tandem_recorded_call;
 enum { TANDEM_RECORDED_TEXT = 120, TANDEM_MAX_RECORDED_CALL = 16000 };
 
+/* What a framework allocates in a step, as a list of blocks of memory. An event is an allocation or a release,
+ * in their order; a read at event e comes before it. */
+typedef struct tandem_recorded_block {
+    int64_t bytes;
+    int born, freed; /* 0 ≤ born < freed ≤ n_event; n_event: it outlives the step */
+    int rest;        /* the last event at which anything but its readers reads it; −1: none */
+    int is_gradient; /* 1: the gradient of a parameter, which stays until the update */
+    int first_reader, n_reader;
+} tandem_recorded_block;
+/* A product whose backward pass reads a block, up to this event: as its first or its second operand. In low
+ * precision it reads narrow copies of its own instead, but for a second operand of which it keeps none. */
+typedef enum tandem_recorded_role {
+    TANDEM_READS_FIRST,
+    TANDEM_READS_SECOND,
+    TANDEM_KEEPS_SECOND /* it reads the block in that case alone; in fp32 it reads a copy, or nothing */
+} tandem_recorded_role;
+typedef struct tandem_recorded_reader {
+    int product, event;
+    tandem_recorded_role role;
+} tandem_recorded_reader;
+/* An adjustable call, and the events at which its passes begin and end. Backward −1: it has none of its own,
+ * such as inside an activation checkpoint. */
+typedef struct tandem_recorded_product {
+    int call; /* in the recording; in a graph, the operator */
+    int forward, forward_end, backward, backward_end;
+} tandem_recorded_product;
+typedef struct tandem_recorded_memory {
+    int64_t weight_bytes;  /* of parameters and buffers */
+    int64_t trained_bytes; /* of the parameters that have gradients; largest_bytes: of one of them */
+    int64_t largest_bytes;
+    int has_growth;      /* 1: a file of it has every other batch, too */
+    int keeps_gradients; /* 1: gradients stay in memory from step to step, and no block has them */
+    int n_event;
+    int backward; /* the event at which the backward pass begins */
+    int n_block, n_reader, n_product;
+    const tandem_recorded_block *block;     /* [n_block] in the order of birth */
+    const tandem_recorded_reader *reader;   /* [n_reader] */
+    const tandem_recorded_product *product; /* [n_product] in the order of calls */
+} tandem_recorded_memory;
+enum { TANDEM_MAX_RECORDED_BLOCK = 1000000 };
+
 typedef struct tandem_recorded_graph {
     const char *model; /* 1 … 127 characters */
     int64_t batch;     /* local */
@@ -39,13 +80,14 @@ typedef struct tandem_recorded_graph {
     int64_t n_prediction; /* labels per sample that count in the loss: 1, or the sequence length */
     int64_t n_class;
     tandem_optimizer_options optimizer;
+    const tandem_recorded_memory *memory; /* NULL: it is not known */
 } tandem_recorded_graph;
 
 /* tandem_graph_record: makes the graph of a recording. Before the calls comes the source "recorded.input",
  * after them "recorded.label" and the loss, "recorded.loss". Where the output of a call does not have the
  * shape that the next one reads, a reshape "recorded.orderN" is put between them: an edge without data,
- * which costs nothing. The hash depends neither on the batch nor on the optimizer. TANDEM_WRONG_GRAPH:
- * names the call. TANDEM_USAGE, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(calls). */
+ * which costs nothing. The hash depends neither on the batch, the optimizer nor the memory. TANDEM_WRONG_GRAPH:
+ * names the call or the block. TANDEM_USAGE, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(calls). */
 tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
                                   tandem_error *error);
 

@@ -41,6 +41,11 @@ typedef struct tandem_step_options {
      * closed when it holds 1 MiB or more, each other when it holds bucket_bytes or more
      * (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size). */
     int ddp_buckets;
+    /* Of recorded graphs. 1: DistributedDataParallel's buckets are memory beside the gradients */
+    int ddp_bucket_memory;
+    /* of the device, too. 1: PyTorch's allocator for cards rounds blocks up, and convolutions in low precision
+     * are products of windows */
+    int card_blocks;
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_recompute_segment from "none", "sqrt" or a whole number. TANDEM_USAGE: names the allowed words. */

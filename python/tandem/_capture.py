@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -264,6 +264,38 @@ def make_graph(
     )
 
 
+def measure_memory(
+    graph: Graph, module: torch.nn.Module, inputs: Any, target: Any, loss: Optional[Callable[..., Any]]
+) -> None:
+    """Adds what a step allocates to a graph, or why that is not known."""
+    from tandem._step_memory import record_step_memory  # which imports this file
+
+    on_cpu = all(one.device.type == "cpu" for one in [*module.parameters(), *tensors_in((inputs, target))])
+    if not on_cpu:
+        graph.memory_unknown = "the module is not on a CPU, where its step is recorded"
+        return
+    try:
+        memory, calls, others = record_step_memory(module, inputs, target, loss or mean_square, graph.batch)
+    except Exception as failed:  # whatever the module and the loss raise: the graph is good without
+        graph.memory_unknown = f"its step failed: {type(failed).__name__}: {failed}"[:400]
+        return
+    names = [call.operator for call in graph.calls]
+    if [call.operator for call in calls] != names:
+        graph.memory_unknown = "two runs of the module called other things"
+        return
+    if [call.operator for call in others] == names:
+        for call, other in zip(graph.calls, others):
+            call.note_growth(other, memory.batch - memory.other_batch)
+    else:
+        memory.other_batch = 0
+    graph.memory, graph.memory_unknown = memory, ""
+
+
+def mean_square(output: Any) -> torch.Tensor:
+    """A loss for those who give none."""
+    return sum(one.float().pow(2).mean() for one in tensors_in(output) if one.is_floating_point())
+
+
 def capture(
     module: torch.nn.Module,
     example_inputs: Any,
@@ -271,17 +303,26 @@ def capture(
     batch: Optional[int] = None,
     optimizer: Optional[torch.optim.Optimizer] = None,
     name: Optional[str] = None,
+    loss: Optional[Callable[..., torch.Tensor]] = None,
+    target: Any = None,
+    memory: bool = True,
 ) -> Graph:
     """Records what a module calls in one forward pass: a graph whose names are the module's.
 
-    The module runs once, as it is (a branch is the one that these inputs take); its buffers are put back.
-    Every call of PyTorch is followed, so any module that runs can be captured; no tracing or export is
-    needed.
+    The module runs as it is (a branch is the one that these inputs take); its buffers are put back. Every
+    call of PyTorch is followed, so any module that runs can be captured; no tracing or export is needed.
+
+    With `memory`, two training steps are run on the CPU, of this batch and of half of it, to see what they
+    allocate. Then `replay` and `allocate` know the peak of every plan, optimizer and batch. Inside
+    `torch.autocast`, they are steps in its types.
 
         module          any torch.nn.Module, also inside DistributedDataParallel
         example_inputs  a tensor, a tuple of arguments, or a dict of keyword arguments
         batch           the local batch, where it is not the first dimension of the first tensor
         optimizer       which SGD or AdamW will train it; sensitivities depend on its rate
+        loss            of the output, or of the output and the target [mean square of the outputs]
+        target          what the loss compares the output with
+        memory          whether to run the steps
 
     >>> graph = tandem.capture(torchvision.models.resnet18(), torch.randn(8, 3, 224, 224))
     >>> graph.n_weight
@@ -300,6 +341,8 @@ def capture(
     try:
         with torch.enable_grad(), unconverted(inner), recorder:
             output = inner(*args, **kwargs)
+        graph = make_graph(inner, recorder, output, optimizer, name)
+        del output
     finally:
         for handle in handles:
             handle.remove()
@@ -308,4 +351,7 @@ def capture(
             for key, value in inner.named_buffers():
                 if key in buffers and value.shape == buffers[key].shape:
                     value.copy_(buffers[key])
-    return make_graph(inner, recorder, output, optimizer, name)
+    if memory:
+        with unconverted(inner):
+            measure_memory(graph, inner, example_inputs, target, loss)
+    return graph

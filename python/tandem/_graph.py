@@ -7,18 +7,23 @@ import json
 import os
 import re
 import secrets
-from ctypes import byref, c_int, c_int64
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from ctypes import byref, c_int, c_int64, pointer
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from tandem import _library
-from tandem._structs import OPERATORS, GraphStruct, OptimizerOptions, RecordedCall, RecordedGraph, Shape
+from tandem._structs import OPERATORS, GraphStruct, OptimizerOptions, RecordedBlock, RecordedCall, RecordedGraph
+from tandem._structs import RecordedMemory, RecordedProduct, RecordedReader, Shape
 
 if TYPE_CHECKING:
     import torch
 
 SCHEMA = "tandem.recording/1"
 NAME_LENGTH = 47
+_NUMBER = re.compile(r"\d+")
+READS_FIRST, READS_SECOND, KEEPS_SECOND = range(3)  # tandem_recorded_role
+
+
 def _shape_of(dims: Sequence[int]) -> Shape:
     return Shape(len(dims), (c_int64 * 4)(*dims))
 
@@ -45,11 +50,111 @@ class Call:
     parameters: Tuple[str, ...] = ()  # all whose gradients are complete after it
     elements: int = 0  # of these
     operator: str = ""  # its name in the C graph, which has at most 47 characters
+    # by which the sizes of input, second and shape and the numbers in the text grow with each sample
+    growth: Tuple[Tuple[float, ...], ...] = ()
 
     @property
     def adjustable(self) -> bool:
         """Whether a plan gives it a precision."""
         return self.kind != "call"
+
+    def note_growth(self, other: "Call", more: int) -> None:
+        """From the same call with `more` samples less."""
+        pairs = zip(self._sizes(), other._sizes())
+        self.growth = tuple(tuple((a - b) / more for a, b in zip(*pair)) for pair in pairs)
+
+    def _sizes(self) -> Tuple[Tuple[int, ...], ...]:
+        return self.input, self.second, self.shape, tuple(map(int, _NUMBER.findall(self.text)))
+
+    def grown(self, more: int) -> "Call":
+        """With `more` samples."""
+        if not self.growth:
+            return self
+        grown = [
+            tuple(round(size + more * growth) for size, growth in zip(sizes, growths))
+            for sizes, growths in zip(self._sizes(), self.growth)
+        ]
+        numbers = iter(grown[3])
+        text = _NUMBER.sub(lambda _: str(next(numbers)), self.text)
+        return replace(self, input=grown[0], second=grown[1], shape=grown[2], text=text)
+
+
+@dataclass
+class Block:
+    """Memory that a step allocates at event `born` and releases at event `freed`."""
+
+    bytes: int
+    a_sample: float = 0.0  # by which it grows with the batch
+    born: int = 0
+    freed: int = -1
+    rest: int = -1  # the last event at which anything but the products of `readers` reads it; −1: none
+    is_gradient: bool = False  # a parameter's `grad`, which stays
+    # product → the last event at which its backward pass reads it, and as what (C's tandem_recorded_role)
+    readers: Dict[int, Tuple[int, int]] = field(default_factory=dict)
+
+    def finish(self, n_event: int, number: Dict[int, int]) -> "Block":
+        """With all products numbered as a plan has them: those that it lacks are readers as any other."""
+        if self.freed < 0:
+            self.freed = n_event
+        for product, (event, role) in self.readers.items():
+            if product not in number and role != KEEPS_SECOND:
+                self.rest = max(self.rest, event)
+        self.readers = {number[one]: what for one, what in self.readers.items() if one in number}
+        return self
+
+    def to_json(self) -> List[Any]:
+        readers = [[product, event, role] for product, (event, role) in self.readers.items()]
+        first = [self.bytes, self.a_sample, self.born, self.freed, self.rest, int(self.is_gradient)]
+        return [*first, readers]
+
+    @classmethod
+    def from_json(cls, row: List[Any]) -> "Block":
+        size, a_sample, born, freed, rest, is_gradient, readers = row
+        found = {product: (event, role) for product, event, role in readers}
+        return cls(size, float(a_sample), born, freed, rest, bool(is_gradient), found)
+
+
+class Span(NamedTuple):
+    """The events at which the passes of a product begin and end; −1: it has no backward pass of its own."""
+
+    call: int  # its number in the graph
+    forward: int
+    forward_end: int
+    backward: int
+    backward_end: int
+
+
+@dataclass
+class StepMemory:
+    """What PyTorch allocates in a training step of a module: in the order of events, from its profiler."""
+
+    batch: int
+    other_batch: int  # at which a step was run, too, for the bytes a sample; 0: they are not known
+    n_event: int
+    backward: int  # the event at which the backward pass begins
+    weights: int  # bytes of parameters and buffers
+    trained: int  # bytes of the parameters that have gradients
+    largest: int  # of these parameters
+    keeps_gradients: bool  # whether gradients stay in memory from step to step
+    products: List[Span] = field(default_factory=list)
+    blocks: List[Block] = field(default_factory=list)
+
+    def at_batch(self, batch: int) -> "StepMemory":
+        more = batch - self.batch
+        blocks = [replace(one, bytes=max(0, round(one.bytes + one.a_sample * more))) for one in self.blocks]
+        return replace(self, batch=batch, blocks=blocks)
+
+    def to_json(self) -> Dict[str, Any]:
+        members = {one.name: getattr(self, one.name) for one in fields(self)}
+        blocks = [block.to_json() for block in self.blocks]
+        return {**members, "products": [list(span) for span in self.products], "blocks": blocks}
+
+    @classmethod
+    def from_json(cls, members: Dict[str, Any]) -> "StepMemory":
+        made = cls(**members)
+        made.products = [Span(*row) for row in made.products]
+        made.blocks = [Block.from_json(row) for row in made.blocks]
+        return made
 
 
 def short_name(name: str) -> str:
@@ -83,6 +188,8 @@ class Graph:
     n_class: int
     optimizer: Dict[str, Any] = field(default_factory=lambda: {"kind": "sgd", "rate": 0.01, "momentum": 0.9})
     torch_version: str = ""
+    memory: Optional[StepMemory] = None  # what a step allocates; None: `memory_unknown` says why not
+    memory_unknown: str = "it was captured without"
 
     @property
     def adjustable(self) -> List[Call]:
@@ -115,6 +222,25 @@ class Graph:
             f"{', '.join(call.name for call in self.adjustable)}",
         )
 
+    def at_batch(self, batch: int) -> "Graph":
+        """The same module at another local batch, as a capture at that batch would record it.
+
+        >>> tandem.replay(graph.at_batch(64), "8*t4 net=25Gbit/s,10us", predict=True)
+        """
+        if not isinstance(batch, int) or batch < 1:
+            raise _library.error("USAGE", f"a batch is a whole number from 1; got {batch!r}")
+        if batch == self.batch:
+            return self
+        if self.memory is None or not self.memory.other_batch:
+            why = "a step of another batch did not allocate in the same order, or did not run"
+            raise _library.error(
+                "USAGE",
+                f"the graph of {self.model} is known at batch {self.batch} alone: "
+                f"{why if self.memory else self.memory_unknown}. Capture the module at batch {batch}",
+            )
+        calls = [call.grown(batch - self.batch) for call in self.calls]
+        return replace(self, batch=batch, calls=calls, memory=self.memory.at_batch(batch))
+
     def c_graph(self) -> _library.Owned:
         """The graph in C, made once."""
         made = self.__dict__.get("_c_graph")
@@ -135,6 +261,7 @@ class Graph:
                 call.transpose_b,
             )
             to.parameter_elements = 0 if call.adjustable else call.elements
+        memory = None if self.memory is None else _record_memory(self.memory)
         wanted = self.optimizer
         optimizer = OptimizerOptions(
             1 if wanted["kind"] == "adamw" else 0,
@@ -158,6 +285,7 @@ class Graph:
             self.n_prediction,
             self.n_class,
             optimizer,
+            None if memory is None else pointer(memory),
         )
         graph = _COwned()
         _library.call("tandem", "tandem_graph_record", byref(graph.pointer), byref(recording))
@@ -174,8 +302,10 @@ class Graph:
         write_whole(path, json.dumps(self.to_json(), indent=1))
 
     def to_json(self) -> Dict[str, Any]:
-        members = {name: value for name, value in asdict(self).items()}
-        return {"schema": SCHEMA, **members}
+        members = {one.name: getattr(self, one.name) for one in fields(self)}
+        memory = None if self.memory is None else self.memory.to_json()
+        calls = [asdict(call) for call in self.calls]
+        return {"schema": SCHEMA, **members, "calls": calls, "memory": memory}
 
     @classmethod
     def from_json(cls, members: Any, source: str = "recording") -> "Graph":
@@ -186,7 +316,7 @@ class Graph:
             calls = [
                 Call(
                     **{
-                        name: tuple(value) if isinstance(value, list) else value
+                        name: tuple(map(_as_tuple, value)) if isinstance(value, list) else value
                         for name, value in one.items()
                     }
                 )
@@ -201,6 +331,8 @@ class Graph:
                 int(members["n_class"]),
                 dict(members["optimizer"]),
                 str(members["torch_version"]),
+                StepMemory.from_json(members["memory"]) if members.get("memory") else None,
+                str(members.get("memory_unknown", "")),
             )
             graph.c_graph()  # checks every member
             return graph
@@ -239,6 +371,40 @@ class Graph:
                 f"  {call.name:<{width}}  {call.kind if call.adjustable else call.text}  -> {shape}{weights}"
             )
         return "\n".join(lines)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _record_memory(memory: StepMemory) -> RecordedMemory:
+    """In C's members; the arrays live as long as what is returned."""
+    readers = [
+        (product, event, role)
+        for block in memory.blocks
+        for product, (event, role) in block.readers.items()
+    ]
+    made = RecordedMemory(
+        weight_bytes=memory.weights,
+        trained_bytes=memory.trained,
+        largest_bytes=memory.largest,
+        has_growth=memory.other_batch > 0,
+        keeps_gradients=memory.keeps_gradients,
+        n_event=memory.n_event,
+        backward=memory.backward,
+        n_block=len(memory.blocks),
+        n_reader=len(readers),
+        n_product=len(memory.products),
+    )
+    blocks, first = (RecordedBlock * max(1, len(memory.blocks)))(), 0
+    for to, block in zip(blocks, memory.blocks):
+        to.bytes, to.born, to.freed, to.rest = block.bytes, block.born, block.freed, block.rest
+        to.is_gradient, to.first_reader, to.n_reader = block.is_gradient, first, len(block.readers)
+        first += len(block.readers)
+    made.block = blocks
+    made.reader = (RecordedReader * max(1, len(readers)))(*readers)
+    made.product = (RecordedProduct * max(1, len(memory.products)))(*(tuple(one) for one in memory.products))
+    return made
 
 
 def fingerprint_of(parameters: Iterable[Tuple[str, Any]]) -> str:

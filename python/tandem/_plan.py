@@ -111,7 +111,7 @@ class ClassTimes:
     busy: float
     exposed_comm: float
     idle: float
-    memory_bytes: Optional[int]  # as tandem's executor needs it; None for modules, which PyTorch runs
+    memory_bytes: Optional[int]  # as tandem's executor, or of a module PyTorch, needs it; None: not known
     samples: int  # of all its ranks, in one step
 
 
@@ -675,7 +675,7 @@ class Planning:
                     times.busy_ns * 1e-9,
                     times.exposed_comm_ns * 1e-9,
                     times.wait_ns * 1e-9,
-                    None if self.asked.modules else times.peak_bytes,
+                    times.peak_bytes or None,
                     times.sample_per_step,
                 )
             )

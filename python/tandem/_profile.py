@@ -17,7 +17,8 @@ import torch.distributed as distributed
 from tandem import _library
 from tandem._apply import HAS, apply, lay_out, put_back, remove, run_product, unconverted
 from tandem._blas import warn_of_slow_blas
-from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, tensors_in, unwrap
+from tandem._capture import _SILENT, Recorder, as_inputs, batch_of, make_graph, mean_square, measure_memory
+from tandem._capture import tensors_in, unwrap
 from tandem._graph import Graph
 from tandem._kernels import Kernels, Rounds, has_fast_bf16
 from tandem._memory import use_huge_pages
@@ -40,10 +41,6 @@ def device_here() -> str:
     name = {"no": "default"}.get(name, name)
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").lower()
     return f"torch:{name}{'.' + limit if limit else ''}"
-
-
-def _mean_square(output: Any) -> torch.Tensor:
-    return sum(tensor.float().pow(2).mean() for tensor in tensors_in(output) if tensor.is_floating_point())
 
 
 def _world() -> int:
@@ -137,7 +134,7 @@ class _Job:
             )
         use_huge_pages(parameter.data_ptr() for parameter in self.inner.parameters())
         self.args, self.kwargs = as_inputs(inputs)
-        self.loss = loss or _mean_square
+        self.loss = loss or mean_square
         self.make_optimizer = optimizer or (
             lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
         )
@@ -466,6 +463,7 @@ def profile(
         try:
             job.optimizer = job.make_optimizer(list(job.inner.parameters()))
             graph = _record_module(job, batch_of(inputs, batch), name)
+            measure_memory(graph, job.inner, inputs, None, job.loss)
             return _measure(job, graph, kernels, wanted, steps, warmup, device, store)
         finally:
             remove(job.inner)

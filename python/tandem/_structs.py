@@ -209,6 +209,8 @@ class StepOptions(Structure):
         ("emulated", c_int),
         ("recipe", c_int),
         ("ddp_buckets", c_int),
+        ("ddp_bucket_memory", c_int),
+        ("card_blocks", c_int),
     ]
 
 
@@ -636,6 +638,62 @@ class OptimizerOptions(Structure):
     ]
 
 
+class RecordedBlock(Structure):
+    """tandem_recorded_block"""
+
+    _fields_ = [
+        ("bytes", c_int64),
+        ("born", c_int),
+        ("freed", c_int),
+        ("rest", c_int),
+        ("is_gradient", c_int),
+        ("first_reader", c_int),
+        ("n_reader", c_int),
+    ]
+
+
+class RecordedReader(Structure):
+    """tandem_recorded_reader"""
+
+    _fields_ = [
+        ("product", c_int),
+        ("event", c_int),
+        ("role", c_int),
+    ]
+
+
+class RecordedProduct(Structure):
+    """tandem_recorded_product"""
+
+    _fields_ = [
+        ("call", c_int),
+        ("forward", c_int),
+        ("forward_end", c_int),
+        ("backward", c_int),
+        ("backward_end", c_int),
+    ]
+
+
+class RecordedMemory(Structure):
+    """tandem_recorded_memory"""
+
+    _fields_ = [
+        ("weight_bytes", c_int64),
+        ("trained_bytes", c_int64),
+        ("largest_bytes", c_int64),
+        ("has_growth", c_int),
+        ("keeps_gradients", c_int),
+        ("n_event", c_int),
+        ("backward", c_int),
+        ("n_block", c_int),
+        ("n_reader", c_int),
+        ("n_product", c_int),
+        ("block", POINTER(RecordedBlock)),
+        ("reader", POINTER(RecordedReader)),
+        ("product", POINTER(RecordedProduct)),
+    ]
+
+
 class GraphStruct(Structure):
     """tandem_graph"""
 
@@ -663,6 +721,7 @@ class GraphStruct(Structure):
         ("n_constant", c_int),
         ("constant", POINTER(c_void_p)),
         ("is_recorded", c_int),
+        ("memory", POINTER(RecordedMemory)),
     ]
 
 
@@ -704,6 +763,7 @@ class RecordedGraph(Structure):
         ("n_prediction", c_int64),
         ("n_class", c_int64),
         ("optimizer", OptimizerOptions),
+        ("memory", POINTER(RecordedMemory)),
     ]
 
 

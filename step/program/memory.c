@@ -198,6 +198,8 @@ static void count_peak_by_category(tandem_memory *plan, const tandem_step *step)
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error)
 {
+    if (step->graph->is_recorded)
+        return step_recorded_memory_plan(memory, step, offset, workspace_offset, error);
     const size_t n_value = (size_t)step->n_value;
     placement p = {.step = step, .offset = offset};
     /* and offsets, if not asked for */
@@ -225,8 +227,7 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     count_peak_by_category(&plan, step);
     count_unwritten(&plan, step);
     plan.arena = p.arena.size;
-    if (!step->graph->is_recorded)
-        plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
+    plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
     *memory = plan;
     free(holes);
     return TANDEM_OK;

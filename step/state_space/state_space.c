@@ -447,6 +447,8 @@ void tandem_state_space_transition(tandem_state_space *space, int s, tandem_prec
     }
     if (s > 0) space->step.precision[all->first_op] = precision;
     for (int i = all->first_op; i < all->end_op; i++) count_operator(space, i);
+    /* the framework's blocks are no sum over operators; 0 stays below their peak */
+    if (space->step.graph->is_recorded) cost->bytes = 0;
     sort_task_variants(cost);
     memset(set_bits, 0, (size_t)space->n_word * sizeof *set_bits);
     for (int k = all->first_out; k < all->end; k++) {

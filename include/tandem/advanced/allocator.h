@@ -204,7 +204,7 @@ tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], i
 typedef struct tandem_memory_deficit {
     int c;
     uint64_t peak_bytes, limit_bytes; /* per rank, of the smallest plan found */
-    int64_t batch;                    /* the largest that fits; 0 = not even 1 does */
+    int64_t batch; /* the largest that fits; 0 = not even 1 does; −1 = it was captured at this one alone */
 } tandem_memory_deficit;
 
 /* tandem_memory_deficits_find: the classes whose smallest plan exceeds their memory at their batch.
