@@ -9,11 +9,12 @@ use strict;
 use warnings;
 
 my @headers = qw(tandem.h advice.h trial.h kernels.h cuda_kernels.h advanced/predictor.h advanced/probe.h
-    advanced/format.h advanced/torch_trace.h);
+    advanced/format.h advanced/step.h
+    advanced/torch_trace.h);
 # What functions take; what they hold by value follows.
 my @wanted = map { "tandem_$_" } qw(cluster plan request allocation_request answer planned_step
     candidate advice graph recorded_call recorded_memory recorded_block recorded_reader recorded_product
-    recorded_graph recorded_cost recorded_costs
+    recorded_graph recorded_cost recorded_costs memory step_options
     op_row statistics product window estimated_gradient estimated_error estimate
     sensitivity_step sensitivity_estimate
     probe_sums probe_tensor torch_step torch_rank torch_summary
@@ -22,7 +23,8 @@ my @wanted = map { "tandem_$_" } qw(cluster plan request allocation_request answ
     conv3x3 rounding cuda_quantise_call cuda_dequantise_call cuda_product_call);
 # Names that Python has for something else.
 my %renamed = (tandem_graph => 'GraphStruct', tandem_plan => 'PlanStruct', tandem_advice => 'AdviceStruct',
-    tandem_product => 'ProductOperands', tandem_estimate => 'EstimateStruct');
+    tandem_product => 'ProductOperands', tandem_estimate => 'EstimateStruct',
+    tandem_memory => 'MemoryStruct');
 my $constants = qr/^(?:F32|BF16|S8|F16|E4M3|E5M2|SCALE_(?:TENSOR|ROW|KNOWN)|MINIMIZE_\w+|CASE_\w+|MAX_CLASS|
     MAX_TRAINING_POINT|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH)|TRIAL_\w+)$/x;
 

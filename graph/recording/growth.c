@@ -1,7 +1,6 @@
 /* growth.c: sizes and texts of calls at another batch. */
 #include "graph/recording/growth.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -31,7 +30,7 @@ static bool grow_text(char *text, size_t size, const char *old, const json_t *gr
 {
     size_t used = 0, n = 0;
     while (*old && used + 1 < size) {
-        if (!isdigit((unsigned char)*old)) {
+        if (*old < '0' || *old > '9') {
             text[used++] = *old++;
             continue;
         }

@@ -18,7 +18,7 @@ static tandem_status refuse_row(const tandem_json_location *location, const char
 }
 
 /* The first n members of a row, whole numbers; `but`: one that is any number, and is not read. */
-static bool read_row(int64_t number[MAX_ROW], const json_t *row, size_t n, size_t size, size_t but)
+static bool read_memory_row(int64_t number[MAX_ROW], const json_t *row, size_t n, size_t size, size_t but)
 {
     if (!json_is_array(row) || json_array_size(row) != size) return false;
     for (size_t i = 0; i < n; i++) {
@@ -34,6 +34,7 @@ static bool read_row(int64_t number[MAX_ROW], const json_t *row, size_t n, size_
 static int64_t grown_bytes(int64_t bytes, const json_t *row, int64_t more)
 {
     const double grown = (double)bytes + nearbyint(json_number_value(json_array_get(row, 1)) * (double)more);
+    if (bytes < 0) return -1; /* refused with the graph */
     return grown < 0 ? 0 : grown < 0x1p52 ? (int64_t)grown : INT64_MAX;
 }
 
@@ -45,7 +46,8 @@ static bool read_readers(tandem_recorded_block *block, tandem_recorded_reader *r
     block->first_reader = *n_reader;
     block->n_reader = (int)json_array_size(rows);
     for (size_t r = 0; r < json_array_size(rows); r++) {
-        if (!read_row(number, json_array_get(rows, r), READER_NUMBERS, READER_NUMBERS, ALL)) return false;
+        if (!read_memory_row(number, json_array_get(rows, r), READER_NUMBERS, READER_NUMBERS, ALL))
+            return false;
         if (number[0] < INT_MIN || number[0] > INT_MAX) return false;
         if (number[2] < TANDEM_READS_FIRST || number[2] > TANDEM_KEEPS_SECOND) return false;
         reader[(*n_reader)++] =
@@ -58,7 +60,7 @@ static bool read_block(tandem_recorded_block *block, tandem_recorded_reader *rea
                        const json_t *row, int64_t more)
 {
     int64_t number[MAX_ROW];
-    if (!read_row(number, row, BLOCK_NUMBERS, BLOCK_NUMBERS + 1, 1)) return false;
+    if (!read_memory_row(number, row, BLOCK_NUMBERS, BLOCK_NUMBERS + 1, 1)) return false;
     *block = (tandem_recorded_block){.bytes = grown_bytes(number[0], row, more),
                                      .born = (int)number[2],
                                      .freed = (int)number[3],
@@ -70,7 +72,7 @@ static bool read_block(tandem_recorded_block *block, tandem_recorded_reader *rea
 static bool read_product(tandem_recorded_product *product, const json_t *row)
 {
     int64_t number[MAX_ROW];
-    if (!read_row(number, row, PRODUCT_NUMBERS, PRODUCT_NUMBERS, ALL)) return false;
+    if (!read_memory_row(number, row, PRODUCT_NUMBERS, PRODUCT_NUMBERS, ALL)) return false;
     if (number[0] < 0 || number[0] > INT_MAX) return false;
     *product = (tandem_recorded_product){(int)number[0], (int)number[1], (int)number[2], (int)number[3],
                                          (int)number[4]};

@@ -60,7 +60,7 @@ int tandem_device_is_recorded(const char *name);
 
 /* Opens the step program of a graph for the device: tandem_step_open_with (step.h) with its amp_dtype,
  * transposed_copy, narrow_rows, fused_attention, merged_tasks, padded_rows and copies_in_gradients, and
- * card_blocks of a card. options NULL = all zero. */
+ * gpu_blocks of a card. options NULL = all zero. */
 typedef struct tandem_step tandem_step;
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
                                       const tandem_graph *graph, uint64_t bucket_bytes,

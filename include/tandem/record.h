@@ -31,8 +31,8 @@ typedef struct tandem_recorded_call {
 } tandem_recorded_call;
 enum { TANDEM_RECORDED_TEXT = 120, TANDEM_MAX_RECORDED_CALL = 16000 };
 
-/* What a framework allocates in a step, as a list of blocks of memory. An event is an allocation or a release,
- * in their order; a read at event e comes before it. */
+/* What a framework allocates in a step, as a list of blocks of memory. An event is an allocation or a
+ * release, in their order; a read at event e comes before it. */
 typedef struct tandem_recorded_block {
     int64_t bytes;
     int born, freed; /* 0 ≤ born < freed ≤ n_event; n_event: it outlives the step */
@@ -86,8 +86,9 @@ typedef struct tandem_recorded_graph {
 /* tandem_graph_record: makes the graph of a recording. Before the calls comes the source "recorded.input",
  * after them "recorded.label" and the loss, "recorded.loss". Where the output of a call does not have the
  * shape that the next one reads, a reshape "recorded.orderN" is put between them: an edge without data,
- * which costs nothing. The hash depends neither on the batch, the optimizer nor the memory. TANDEM_WRONG_GRAPH:
- * names the call or the block. TANDEM_USAGE, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(calls). */
+ * which costs nothing. The hash depends neither on the batch, the optimizer nor the memory.
+ * TANDEM_WRONG_GRAPH: names the call or the block. TANDEM_USAGE, TANDEM_NO_MEMORY. *graph unchanged on
+ * error. Cost: O(calls + blocks). */
 tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
                                   tandem_error *error);
 

@@ -43,9 +43,9 @@ typedef struct tandem_step_options {
     int ddp_buckets;
     /* Of recorded graphs. 1: DistributedDataParallel's buckets are memory beside the gradients */
     int ddp_bucket_memory;
-    /* of the device, too. 1: PyTorch's allocator for cards rounds blocks up, and convolutions in low precision
+    /* of the device, too. 1: PyTorch's allocator for GPUs rounds blocks up, and convolutions in low precision
      * are products of windows */
-    int card_blocks;
+    int gpu_blocks;
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_recompute_segment from "none", "sqrt" or a whole number. TANDEM_USAGE: names the allowed words. */

@@ -168,7 +168,7 @@ tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *d
     laid_out.merged_tasks = device->merged_tasks;
     laid_out.padded_rows = device->padded_rows;
     laid_out.copies_in_gradients = device->copies_in_gradients;
-    laid_out.card_blocks = tandem_device_is_described(device) || is_gpu_name(device->name);
+    laid_out.gpu_blocks = tandem_device_is_described(device) || is_gpu_name(device->name);
     return tandem_step_open_with(step, graph, device->amp_dtype, bucket_bytes, &laid_out, error);
 }
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tandem._graph import Call, Graph
+from tandem._graph import Call, Graph, PeakMemory
 from tandem._library import (
     InfeasibleError,
     MalformedError,
@@ -67,6 +67,7 @@ __all__ = [
     "Interval",
     "MalformedError",
     "MissingError",
+    "PeakMemory",
     "Plan",
     "PlanClass",
     "Profile",

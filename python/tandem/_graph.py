@@ -9,11 +9,11 @@ import re
 import secrets
 from ctypes import byref, c_int, c_int64, pointer
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from tandem import _library
 from tandem._structs import OPERATORS, GraphStruct, OptimizerOptions, RecordedBlock, RecordedCall, RecordedGraph
-from tandem._structs import RecordedMemory, RecordedProduct, RecordedReader, Shape
+from tandem._structs import MemoryStruct, RecordedMemory, RecordedProduct, RecordedReader, Shape, StepOptions
 
 if TYPE_CHECKING:
     import torch
@@ -157,6 +157,34 @@ class StepMemory:
         return made
 
 
+@dataclass
+class PeakMemory:
+    """Bytes that a rank has allocated at the peak of a step."""
+
+    weights: int  # parameters and buffers
+    gradients: int  # of parameters, and DistributedDataParallel's buckets
+    optimizer: int  # its state
+    activations: int  # made in the forward pass, and there at the peak
+    weight_copies: int  # in low precision
+    activation_gradients: int  # made in the backward pass
+    workspace: int  # of products in low precision, or of the update
+
+    @property
+    def total(self) -> int:
+        return sum(getattr(self, one.name) for one in fields(self))
+
+    def __str__(self) -> str:
+        parts = [(one.name.replace("_", " "), getattr(self, one.name)) for one in fields(self)]
+        rows = [("peak", self.total), *((name, size) for name, size in parts if size)]
+        return "\n".join(f"{name:<20} {size / 2**20:10.2f} MiB" for name, size in rows)
+
+
+def _options_of(optimizer: "torch.optim.Optimizer") -> Dict[str, Any]:
+    from tandem._capture import optimizer_options  # which imports PyTorch
+
+    return optimizer_options(optimizer)
+
+
 def short_name(name: str) -> str:
     """`name` in at most 47 of the characters that operators may have; equal names stay equal."""
     clean = re.sub(r"[^A-Za-z0-9._/-]", "_", name)
@@ -240,6 +268,52 @@ class Graph:
             )
         calls = [call.grown(batch - self.batch) for call in self.calls]
         return replace(self, batch=batch, calls=calls, memory=self.memory.at_batch(batch))
+
+    def peak_memory(
+        self,
+        plan: Union[None, str, Dict[str, str]] = None,
+        *,
+        ranks: int = 1,
+        optimizer: "Optional[torch.optim.Optimizer]" = None,
+        on_gpu: bool = False,
+    ) -> PeakMemory:
+        """What PyTorch has allocated at the peak of a training step of one rank, in bytes by category.
+
+            plan       a precision for all calls that have it, or call → precision; the rest is in fp32
+            ranks      more than 1: DistributedDataParallel's buckets, too
+            optimizer  [the graph's own]
+            on_gpu     blocks are rounded up as PyTorch's allocator for GPUs does. Not in it: CUDA's context,
+                       workspaces of libraries, and what fragments leave unused: none of these is measured
+
+        >>> graph.at_batch(64).peak_memory("bf16").total
+        """
+        if self.memory is None:
+            raise _library.error("USAGE", f"the memory of {self.model} is not known: {self.memory_unknown}")
+        if isinstance(plan, dict):
+            precision_of = {self.find(name).name: precision for name, precision in plan.items()}
+        else:
+            precision_of = {call.name: plan or "fp32" for call in self.adjustable}
+        graph = self if optimizer is None else replace(self, optimizer=_options_of(optimizer))
+        precisions = (c_int * GraphStruct.from_address(graph.c_graph().pointer.value).n_op)()
+        for name, precision_name in precision_of.items():
+            precision = c_int()
+            _library.call("tandem", "tandem_precision_find", byref(precision), precision_name.encode())
+            precisions[graph.operator_index(self.find(name).operator)] = precision.value
+        found, options = MemoryStruct(), StepOptions(ddp_bucket_memory=ranks > 1, gpu_blocks=on_gpu)
+        graph_pointer = graph.c_graph().pointer
+        _library.call(
+            "tandem", "tandem_memory_of_graph", byref(found), graph_pointer, precisions, byref(options)
+        )
+        rest = found.arena - found.activations - found.weight_copies - found.activation_gradients
+        return PeakMemory(
+            found.weights,
+            found.gradients,
+            found.optimizer,
+            found.activations,
+            found.weight_copies,
+            found.activation_gradients,
+            rest,
+        )
 
     def c_graph(self) -> _library.Owned:
         """The graph in C, made once."""

@@ -1,16 +1,20 @@
 """What PyTorch allocates in a training step of a module, from its profiler, so that a plan's peak is known.
 
-A step is run at two batches. Every block of memory is a number of bytes, and of bytes a sample, that lives
-from one event to another: an event is an allocation or a release. A product in low precision keeps narrow
-copies of its operands for its backward pass in the place of what it reads in float32: so each block has the
-products whose backward passes read it, and the event after which nothing else does.
+A step is run at two batches, and a forward pass without what autograd saves. Every block of memory is a number
+of bytes, and of bytes a sample, that lives from one event to another: an event is an allocation or a release. A
+product in low precision keeps narrow copies of its operands for its backward pass in the place of what it reads
+in float32: so each block has the products whose backward passes read it, and the event after which nothing else
+needs it, be it an operator or a variable of Python's.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tandem._capture import Recorder, as_inputs
@@ -180,7 +184,7 @@ class _Step:
         # whether `zero_grad` leaves gradients in memory, as it does by default before PyTorch 2
         self.keeps_gradients = torch.__version__.startswith("1.")
 
-    def _run(self, batch: int) -> Tuple[_Tape, _Marker]:
+    def _run(self, batch: int, is_saving: bool) -> Tuple[_Tape, _Marker]:
         names = Names()
         names.begin()
         marker = _Marker(self.module, names, batch)
@@ -188,13 +192,16 @@ class _Step:
         inputs = _resize(self.inputs, self.batch, batch)
         target = _resize(self.target, self.batch, batch, rows=0)
         args, kwargs = as_inputs(inputs)
+        torch.clear_autocast_cache()  # of weights, which runs before this one have filled
         try:
             with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiler:
-                with marker:
+                with marker, contextlib.nullcontext() if is_saving else saved_tensors_hooks(_drop, _refuse):
                     output = self.module(*args, **kwargs)
                 loss = self.loss(output) if target is None else self.loss(output, target)
                 del output
-                loss.backward()
+                torch.clear_autocast_cache()  # as when a training loop leaves autocast
+                if is_saving:
+                    loss.backward()
                 del loss
         finally:
             for handle in handles:
@@ -202,8 +209,9 @@ class _Step:
         tree = profiler.profiler.kineto_results.experimental_event_tree()
         return _Tape(_list_entries(tree), marker.seconds), marker
 
-    def run(self, batch: int) -> Tuple[_Tape, _Marker]:
-        """A step from the same state, without what it changes."""
+    def run(self, batch: int, is_saving: bool = True) -> Tuple[_Tape, _Marker]:
+        """A step from the same state, without what it changes; or its forward pass, of which autograd saves
+        nothing: what then lives is what Python holds."""
         held = Held(self.module)
         gradients = [(one, one.grad) for one in self.module.parameters()]
         for parameter, _ in gradients:
@@ -211,7 +219,7 @@ class _Step:
             parameter.grad = torch.zeros_like(parameter) if is_kept else None
         try:
             with torch.enable_grad():
-                tape, marker = self._run(batch)
+                tape, marker = self._run(batch, is_saving)
             for parameter, _ in gradients:
                 block = None if parameter.grad is None else tape.at.get(_storage(parameter.grad).data_ptr())
                 if block is not None:
@@ -222,6 +230,26 @@ class _Step:
                 parameter.grad = gradient
             held.put_buffers()
             set_random_state(held.random)
+
+
+def _drop(_: torch.Tensor) -> None:
+    """What autograd saves in the place of a tensor."""
+
+
+def _refuse(_: None) -> torch.Tensor:
+    raise RuntimeError("a pass without saved tensors has no backward pass")
+
+
+def _note_variables(tape: _Tape, unsaved: _Tape) -> None:
+    """A block that Python still holds stays, whichever product reads it: `unsaved` says until when."""
+    held, forward = unsaved.blocks, tape.blocks[: len(unsaved.blocks)]
+    if [block.bytes for block in held] != [block.bytes for block in forward]:
+        return  # such as a module that draws what it runs: readers alone are known
+    births = [block.born for block in held]
+    for block, seen in zip(forward, held):
+        if seen.freed >= 0:
+            last = bisect.bisect_left(births, seen.freed) - 1  # the last one born before it was released
+            block.rest = max(block.rest, forward[last].born + 1)
 
 
 def _fit_batches(tape: _Tape, other: _Tape, batch: int, other_batch: int) -> bool:
@@ -244,6 +272,7 @@ def record_step_memory(
     Errors of the module and the loss pass through. The module stays as it was."""
     step = _Step(module, inputs, target, loss, batch)
     tape, marker = step.run(batch)
+    _note_variables(tape, step.run(batch, is_saving=False)[0])
     other_batch = max(1, batch // 2) if batch > 1 else 2
     calls: List[Call] = []
     try:

@@ -210,7 +210,7 @@ class StepOptions(Structure):
         ("recipe", c_int),
         ("ddp_buckets", c_int),
         ("ddp_bucket_memory", c_int),
-        ("card_blocks", c_int),
+        ("gpu_blocks", c_int),
     ]
 
 
@@ -791,6 +791,27 @@ class RecordedCosts(Structure):
         ("cost", POINTER(RecordedCost)),
         ("n_update", c_int64),
         ("update_ns", POINTER(c_int64)),
+    ]
+
+
+class MemoryStruct(Structure):
+    """tandem_memory"""
+
+    _fields_ = [
+        ("weights", c_uint64),
+        ("gradients", c_uint64),
+        ("optimizer", c_uint64),
+        ("histories", c_uint64),
+        ("arena", c_uint64),
+        ("arena_live", c_uint64),
+        ("peak_task", c_int),
+        ("activations", c_uint64),
+        ("activation_gradients", c_uint64),
+        ("weight_copies", c_uint64),
+        ("workspace", c_uint64),
+        ("peak", c_uint64),
+        ("weight_gradients", c_uint64),
+        ("evaluation", c_uint64),
     ]
 
 

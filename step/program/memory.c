@@ -232,3 +232,23 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     free(holes);
     return TANDEM_OK;
 }
+
+tandem_status tandem_memory_of_graph(tandem_memory *memory, const tandem_graph *graph,
+                                     const tandem_precision *precision, const tandem_step_options *options,
+                                     tandem_error *error)
+{
+    tandem_step *step = NULL;
+    for (int i = 0; i < graph->n_op && precision; i++)
+        if (precision[i] != TANDEM_PRECISION_FP32 &&
+            !(tandem_op_is_adjustable(&graph->op[i]) &&
+              tandem_op_row_get(graph->op[i].kind)->precisions & 1u << precision[i]))
+            return tandem_error_set(error, TANDEM_USAGE, "operator %s has no precision %d",
+                                    graph->op[i].name, (int)precision[i]);
+    tandem_status status = tandem_step_open_with(&step, graph, TANDEM_BF16, 0, options, error);
+    if (status != TANDEM_OK) return status;
+    if (precision) tandem_step_load(step, precision);
+    tandem_step_resolve(step);
+    status = tandem_memory_plan(memory, step, NULL, NULL, NULL, error);
+    tandem_step_close(step);
+    return status;
+}

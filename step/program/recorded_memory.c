@@ -6,9 +6,9 @@
 #include "step/program/values.h"
 #include "tandem/record.h"
 
-/* PyTorch's allocator for cards hands out multiples of this (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize);
- * the one for CPUs, what was asked for. */
-enum { CARD_BLOCK_BYTES = 512 };
+/* PyTorch's allocator for GPUs hands out multiples of this (kMinBlockSize of
+ * c10/cuda/CUDACachingAllocator.cpp); the one for CPUs, what was asked for. */
+enum { GPU_BLOCK_BYTES = 512 };
 
 typedef struct recorded_plan {
     const tandem_step *step;
@@ -20,8 +20,8 @@ typedef struct recorded_plan {
 
 static int64_t block_bytes(const recorded_plan *p, int64_t bytes)
 {
-    const int64_t unit = CARD_BLOCK_BYTES;
-    return p->step->options.card_blocks ? (bytes + unit - 1) / unit * unit : bytes;
+    const int64_t unit = GPU_BLOCK_BYTES;
+    return p->step->options.gpu_blocks ? (bytes + unit - 1) / unit * unit : bytes;
 }
 
 static const tandem_precision_row *precision_of(const recorded_plan *p, int product)
@@ -45,7 +45,7 @@ static int keeps_second(const recorded_plan *p, int product)
 
 /* Whether the block lives within one pass of a product in low precision, which has its own in its place. A
  * release at the event of the pass's end comes after the pass. */
-static int is_replaced(const recorded_plan *p, const tandem_recorded_block *block, int product)
+static int is_in_narrow_pass(const recorded_plan *p, const tandem_recorded_block *block, int product)
 {
     const tandem_recorded_product *at = &p->memory->product[product];
     return is_narrow(p, product) && ((block->born >= at->forward && block->freed < at->forward_end) ||
@@ -85,7 +85,7 @@ typedef struct own_bytes {
     int64_t forward, backward;
 } own_bytes;
 
-static int64_t elements_of(const tandem_graph *graph, int tensor)
+static int64_t tensor_elements(const tandem_graph *graph, int tensor)
 {
     return tandem_shape_elements(&graph->op[tensor].shape);
 }
@@ -99,14 +99,14 @@ static int64_t bytes_in(tandem_dtype dtype, int64_t elements)
 static int64_t first_elements(const recorded_plan *p, const tandem_op *op)
 {
     const tandem_shape *x = &p->step->graph->op[op->input[0]].shape;
-    if (op->kind != TANDEM_OP_CONV2D || !p->step->options.card_blocks) return tandem_shape_elements(x);
+    if (op->kind != TANDEM_OP_CONV2D || !p->step->options.gpu_blocks) return tandem_shape_elements(x);
     const int64_t results = tandem_shape_elements(&op->shape) / tandem_shape_last(&op->shape);
     return results * op->kernel_h * op->kernel_h * tandem_shape_last(x);
 }
 
 /* By what apply's passes allocate beside results (python/tandem/_kernels.py, _cuda.py): a pass in a 16-bit
  * dtype casts its operands, on CPUs also its result. */
-static own_bytes count_own(const recorded_plan *p, int product)
+static own_bytes own_bytes_of(const recorded_plan *p, int product)
 {
     const tandem_graph *graph = p->step->graph;
     const tandem_op *op = &graph->op[p->memory->product[product].call];
@@ -114,10 +114,10 @@ static own_bytes count_own(const recorded_plan *p, int product)
     const tandem_dtype amp = p->step->amp_dtype == TANDEM_F32 ? TANDEM_BF16 : p->step->amp_dtype,
                        dgrad = row->dgrad == TANDEM_AMP ? amp : row->dgrad,
                        other = row->other_operand_dtype == TANDEM_AMP ? amp : row->other_operand_dtype;
-    const int is_weight = op->parameter[0] >= 0, on_cpu = !p->step->options.card_blocks;
+    const int is_weight = op->parameter[0] >= 0, on_cpu = !p->step->options.gpu_blocks;
     const int64_t x = first_elements(p, op), y = tandem_shape_elements(&op->shape),
                   w = is_weight ? graph->parameter[op->parameter[0]].elements
-                                : elements_of(graph, op->input[1]);
+                                : tensor_elements(graph, op->input[1]);
     own_bytes own = {.operands = block_bytes(p, bytes_in(row->saved, x))};
     *(is_weight ? &own.weight : &own.operands) += keeps_second(p, product) ? bytes_in(row->forward, w) : 0;
     own.backward = bytes_in(dgrad, y);
@@ -146,7 +146,7 @@ static void add_product(recorded_plan *p, int product)
 {
     const tandem_recorded_product *at = &p->memory->product[product];
     if (!is_narrow(p, product) || at->forward < 0) return;
-    const own_bytes own = count_own(p, product);
+    const own_bytes own = own_bytes_of(p, product);
     add_bytes(p, &p->count->workspace, own.forward, at->forward, at->forward_end);
     if (at->backward < 0) return;
     add_bytes(p, &p->count->activations, own.operands, at->forward, at->backward_end);
@@ -155,7 +155,7 @@ static void add_product(recorded_plan *p, int product)
 }
 
 /* replaced: [n_block] whether a product in low precision has its own in the place of the block. */
-static void add_blocks(recorded_plan *p, const unsigned char *replaced)
+static void add_recorded_blocks(recorded_plan *p, const unsigned char *replaced)
 {
     const tandem_recorded_memory *memory = p->memory;
     for (int b = 0; b < memory->n_block; b++) {
@@ -169,7 +169,7 @@ static void add_blocks(recorded_plan *p, const unsigned char *replaced)
     for (int product = 0; product < memory->n_product; product++) add_product(p, product);
 }
 
-/* Blocks are in the order of birth, and products' passes are few: each pass looks at the blocks born in it. */
+/* Blocks are in the order of birth, and passes are few: each looks at the blocks that are born in it. */
 static void find_replaced(const recorded_plan *p, unsigned char *replaced)
 {
     const tandem_recorded_memory *memory = p->memory;
@@ -187,7 +187,7 @@ static void find_replaced(const recorded_plan *p, unsigned char *replaced)
                     high = middle;
             }
             for (int b = low; b < memory->n_block && memory->block[b].born < end; b++)
-                replaced[b] |= (unsigned char)is_replaced(p, &memory->block[b], product);
+                replaced[b] |= (unsigned char)is_in_narrow_pass(p, &memory->block[b], product);
         }
 }
 
@@ -257,11 +257,11 @@ static tandem_status plan_recorded(tandem_memory *plan, const tandem_step *step,
     if (!p.change) return tandem_no_memory(error, "for the memory plan of %d blocks", memory->n_block);
     unsigned char *const replaced = (unsigned char *)(p.change + n_change);
     find_replaced(&p, replaced);
-    add_blocks(&p, replaced);
+    add_recorded_blocks(&p, replaced);
     const int64_t peak = find_peak(&p, &p.peak_event);
     count_constant(&passes, step, gradients_stay);
     const uint64_t constant_gradients = passes.gradients;
-    add_blocks(&p, replaced);
+    add_recorded_blocks(&p, replaced);
     passes.arena = passes.arena_live = (uint64_t)peak - (passes.gradients - constant_gradients);
     choose_peak(plan, &passes, step, gradients_stay);
     free(p.change);

@@ -64,8 +64,8 @@ static inline int step_is_written_by(const tandem_graph *graph, int op)
     return (weight->tied >= 0 ? weight->tied : weight->op) == op;
 }
 
-/* tandem_memory_plan of a graph that another framework runs (recorded_memory.c); all 0 where what it allocates
- * is not known. Cost: O(blocks + events + readers). */
+/* tandem_memory_plan of a graph that another framework runs (recorded_memory.c); all 0 where what it
+ * allocates is not known. Cost: O(blocks + events + readers). */
 tandem_status step_recorded_memory_plan(tandem_memory *memory, const tandem_step *step, int64_t *offset,
                                         int64_t *workspace_offset, tandem_error *error);
 

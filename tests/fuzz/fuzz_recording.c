@@ -1,6 +1,8 @@
 /* folder: profiles */
 /* Captured modules in JSON from any bytes: an error, or a graph whose operators add up. */
 #include "graph/recording/recording.h"
+#include "tandem/advanced/step.h"
+#include "tandem/record.h"
 #include "tests/fuzz/fuzz_main.h"
 
 /* A module with each kind of call. */
@@ -18,6 +20,10 @@ static const char seed[] =
     "{\"name\": \"fc\", \"kind\": \"linear\", \"text\": \"\", \"input\": [2, 64], \"second\": [],"
     " \"shape\": [2, 10], \"kernel\": 0, \"stride\": 0, \"pad\": 0, \"transpose_b\": 0,"
     " \"weight\": \"fc.weight\", \"parameters\": [], \"elements\": 640, \"operator\": \"fc\"}],\n"
+    "\"memory\": {\"batch\": 2, \"other_batch\": 1, \"n_event\": 6, \"backward\": 3, \"weights\": 900,"
+    " \"trained\": 900, \"largest\": 640, \"keeps_gradients\": false,"
+    " \"products\": [[0, 0, 1, 4, 5], [2, 1, 2, 3, 4]],"
+    " \"blocks\": [[64, 32.0, 0, 5, 1, 0, [[0, 4, 0], [1, 3, 1]]], [32, 16, 2, 6, -1, 1, []]]},\n"
     "\"parameters\": {}, \"n_prediction\": 1, \"n_class\": 10,"
     " \"optimizer\": {\"kind\": \"sgd\", \"rate\": 0.1, \"momentum\": 0.9}, \"torch_version\": \"1\"}";
 
@@ -31,6 +37,10 @@ static void check_recorded_graph(const tandem_graph *graph)
     }
     for (int p = 0; p < graph->n_parameter; p++) weights += graph->parameter[p].elements;
     must(weights == tandem_graph_n_weight(graph) && weights >= 0);
+    if (!graph->memory) return;
+    tandem_memory memory;
+    const tandem_status status = tandem_memory_of_graph(&memory, graph, NULL, NULL, NULL);
+    must(status == TANDEM_NO_MEMORY || (status == TANDEM_OK && memory.peak >= memory.weights));
 }
 
 static void check_recording_text(const char *text, size_t size)

@@ -4,7 +4,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 # a dot parts a file from one of its tests, which has the time of a suite for itself
-suites="kernels modules planning estimate trials transformations.every transformations.said"
+suites="kernels modules planning memory estimate trials transformations.every transformations.said"
 more="cuda package examples transformations.linear transformations.conv2d transformations.matmul
 transformations.attention"
 if [ -n "${TEST_LONG:-}" ]; then

@@ -1,6 +1,7 @@
 /* test_recording.c: captured modules in files (graph/recording), against the same calls in memory.
  * folder: profiles */
 #include "graph/recording/recording.h"
+#include "tandem/record.h"
 #include "tests/support/tandem_test.h"
 
 #include <unistd.h>
@@ -80,6 +81,76 @@ static void what_is_wrong_is_named(void **state)
     assert_edit_refused("]}", "", 2, TANDEM_MALFORMED, "not JSON");
 }
 
+/* `saved` with what a step allocates: y of `fc`, 40 bytes a sample, which is read until event 2. */
+static const char growth[] = ", \"growth\": [[1, 0], [], [1, 0], []]",
+                  memory[] =
+                      ", \"memory\": {\"batch\": 2, \"other_batch\": 1, \"n_event\": 4, \"backward\": 2,"
+                      " \"weights\": 2600, \"trained\": 2600, \"largest\": 2560,"
+                      " \"keeps_gradients\": true, \"products\": [[0, 0, 1, 2, 3]],"
+                      " \"blocks\": [[80, 40.0, 0, 3, 1, 0, [[0, 2, 0]]]]},"
+                      " \"memory_unknown\": \"\"}";
+
+static char *with_memory(const char *of_memory)
+{
+    static char text[4096];
+    const char *const at = strstr(saved, "}, {") ? strstr(saved, "}, {") : strstr(saved, "},{");
+    assert_non_null(at);
+    (void)snprintf(text, sizeof text, "%.*s%s%.*s%s", (int)(at - saved), saved, growth, (int)(strlen(at) - 1),
+                   at, of_memory);
+    return text;
+}
+
+static void a_file_with_memory_has_every_batch(void **state)
+{
+    const char *const text = with_memory(memory);
+    for (int64_t batch = 1; batch <= 5; batch++) {
+        tandem_graph *graph = NULL;
+        tandem_error error = {0};
+        require_ok(tandem_recorded_parse(&graph, text, strlen(text), "own.json", batch, &error), &error);
+        int fc = -1;
+        require_ok(tandem_graph_find(&fc, graph, "fc", &error), &error);
+        assert_true(graph->batch == batch && graph->op[fc].shape.dim[0] == batch);
+        assert_non_null(graph->memory);
+        assert_int_equal(graph->memory->block[0].bytes, 40 * batch);
+        assert_int_equal(graph->memory->product[0].call, fc);
+        assert_int_equal(graph->memory->weight_bytes, 2600);
+        tandem_graph_close(graph);
+    }
+}
+
+static void assert_memory_refused(const char *from, const char *to, tandem_status expected, const char *says)
+{
+    char changed[2048];
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    const char *const at = strstr(memory, from);
+    assert_non_null(at);
+    (void)snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - memory), memory, to, at + strlen(from));
+    const char *const text = with_memory(changed);
+    const tandem_status status = tandem_recorded_parse(&graph, text, strlen(text), "own.json", 2, &error);
+    if (status != expected || !strstr(error.text, says))
+        fail_msg("%s: %d, '%s' does not say '%s'", to, status, error.text, says);
+    assert_null(graph);
+}
+
+static void wrong_memory_is_named(void **state)
+{
+    assert_memory_refused("[[0, 2, 0]]", "[[0, 2, 3]]", TANDEM_MALFORMED, "memory.blocks: has a wrong row 0");
+    assert_memory_refused("[[0, 2, 0]]", "7", TANDEM_MALFORMED, "memory.blocks: has a wrong row 0");
+    assert_memory_refused("80, 40.0, 0, 3", "80, \"x\", 0, 3", TANDEM_MALFORMED, "wrong row 0");
+    assert_memory_refused("[0, 0, 1, 2, 3]", "[0, 0, 1, 2]", TANDEM_MALFORMED,
+                          "memory.products: has a wrong");
+    assert_memory_refused("\"n_event\": 4", "\"n_event\": -4", TANDEM_MALFORMED, "memory.n_event");
+    assert_memory_refused("\"weights\"", "\"weight\"", TANDEM_MALFORMED, "Did you mean 'weights'?");
+    assert_memory_refused("80, 40.0, 0, 3", "80, 40.0, 3, 3", TANDEM_WRONG_GRAPH, "is not released after");
+    assert_memory_refused("80, 40.0, 0, 3", "80, 40.0, 0, 9", TANDEM_WRONG_GRAPH, "is not released after");
+    assert_memory_refused("80, 40.0, 0, 3", "-80, 40.0, 0, 3", TANDEM_WRONG_GRAPH, "impossible size");
+    assert_memory_refused("0, [[0, 2, 0]]", "0, [[1, 2, 0]]", TANDEM_WRONG_GRAPH, "reader 0");
+    assert_memory_refused("[0, 0, 1, 2, 3]", "[9, 0, 1, 2, 3]", TANDEM_WRONG_GRAPH, "product 0");
+    assert_memory_refused("[0, 0, 1, 2, 3]", "[0, 0, 1, 2, 9]", TANDEM_WRONG_GRAPH, "product 0");
+    assert_memory_refused("\"largest\": 2560", "\"largest\": 2700", TANDEM_WRONG_GRAPH, "impossible weights");
+}
+
 static void a_path_names_it(void **state)
 {
     char path[] = "/tmp/tandem-own-XXXXXX.json", with_option[64];
@@ -105,8 +176,9 @@ static void a_path_names_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_file_is_the_graph_of_its_calls),
-                                       cmocka_unit_test(what_is_wrong_is_named),
-                                       cmocka_unit_test(a_path_names_it)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_the_graph_of_its_calls), cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(a_file_with_memory_has_every_batch), cmocka_unit_test(wrong_memory_is_named),
+        cmocka_unit_test(a_path_names_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

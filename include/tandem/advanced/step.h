@@ -330,7 +330,7 @@ typedef struct tandem_memory {
     /* alive at peak_task, by kind; weight_copies: without those that lie in the gradients */
     uint64_t activations, activation_gradients, weight_copies, workspace;
     /* weights + gradients + optimizer + histories + arena + evaluation: what the executor allocates, to the
-     * byte. 0 of a graph that another framework runs: tandem does not know what that allocates. */
+     * byte. Of a graph that another framework runs: what that allocates; 0 = not known (record.h). */
     uint64_t peak;
     uint64_t weight_gradients; /* alive at peak_task: of one micro-step, not yet summed */
     /* what an evaluation between steps needs beyond the arena, in which it runs; often 0 */
@@ -350,6 +350,14 @@ typedef struct tandem_memory {
  * TANDEM_NO_MEMORY. Cost: O(values in the plan × holes); there are seldom more than six holes. */
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
+
+/* tandem_memory_of_graph: the memory of one rank in fp32, or in `precision`, [n_op], of the operators that
+ * have it. options NULL: all zero. For those who have no times, and so no replayer. TANDEM_USAGE: a precision
+ * that an operator lacks. TANDEM_NO_MEMORY. *memory unchanged on error. Cost: that of opening a step program,
+ * and of a memory plan. */
+tandem_status tandem_memory_of_graph(tandem_memory *memory, const tandem_graph *graph,
+                                     const tandem_precision *precision, const tandem_step_options *options,
+                                     tandem_error *error);
 
 /* --- Memory over the step (step/program/memory_timeline.c) ------------------------------------------------
  * */
