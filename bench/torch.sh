@@ -1,6 +1,6 @@
 #!/bin/bash
 # PyTorch beside tandem, in turns, on the same cores; then what tandem.apply makes of PyTorch.
-# usage: bench/torch.sh [steps|converted|replays]… [all]
+# usage: bench/torch.sh [steps|converted|replays|memory]… [all]
 #   steps      a training step of PyTorch beside the same step of tandem: models, batches and precisions;
 #              for resnet50 PyTorch in both memory formats, for bert_base with a head over all tokens, as its
 #              users write it, and over the 15 % that have a label, which is what tandem computes; tandem also
@@ -12,6 +12,9 @@
 #              (forward and backward) of the same layers in steps of tandem's executor. All are held to each
 #              instruction set of SETS [best avx512_bf16 avx2] that is here [2.5 minutes a round]
 #   replays    of DistributedDataParallel from its own profile, two different ranks [2 minutes a round]
+#   memory     the peak of a step as one capture predicts it, beside what PyTorch counts on the CPU: 18
+#              modules, at batches, precisions and optimizers that the capture did not run; `all` has it not
+#              [12 minutes]
 #   PEER [none]: a folder that bench/newest_torch.sh made; steps of the PyTorch in it run too, as that can
 #              run them: eager, with scaled_dot_product_attention (sdpa), each also by torch.compile
 #              (compiled). Its optimizers are fused; its heap keeps what was freed and has huge pages. /: the
@@ -25,8 +28,8 @@
 # Says first which BLAS PyTorch computes in and on which CPU; refuses one whose products are slow, which would
 # be no peer. Exits 1 where a bar is missed: converted calls in bf16 and int8_full within 10 % of the
 # executor's, and steps faster than PyTorch's in fp32 where the executor's products are; replays within 5 % on
-# average and 10 % at worst. Needs `make`, python3-torch, python3-torchvision, libopenblas0, jq; replays one
-# core for each of two ranks.
+# average and 10 % at worst; peaks of memory within 3 % on average and 8 % at worst. Needs `make`,
+# python3-torch, python3-torchvision, libopenblas0, jq; replays one core for each of two ranks.
 # shellcheck disable=SC2317 # sample calls what makes a case
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -251,7 +254,8 @@ missed=0
 for part in "$@"; do
     case $part in
     steps | converted | replays) $part ;;
-    *) echo "bench/torch.sh: '$part' is none of steps, converted, replays" >&2 && exit 2 ;;
+    memory) taskset -c "$core" "$python" "$here/torch/step_memory.py" || missed=1 ;;
+    *) echo "bench/torch.sh: '$part' is none of steps, converted, replays, memory" >&2 && exit 2 ;;
     esac
     compgen -G "$part.*" >/dev/null || continue
     "$python" "$here/torch/tables.py" "$part" "$out" || missed=1

@@ -11,6 +11,7 @@ The list is fixed; its hash is printed. Exit code 1 where the mean error exceeds
 import contextlib
 import copy
 import functools
+import gc
 import hashlib
 import json
 import math
@@ -140,6 +141,7 @@ def read_peak(events):
     """The largest sum of what was allocated and not yet released, during the judged step."""
     time = lambda event: event.start_ns() if hasattr(event, "start_ns") else event.start_us()  # noqa: E731
     length = lambda event: event.duration_ns() if hasattr(event, "duration_ns") else event.duration_us()  # noqa: E731
+    events = sorted(events, key=time)
     judged = next(one for one in events if one.name() == "judged")
     begin, end, now, peak = time(judged), time(judged) + length(judged), 0, 0
     for one in events:
@@ -152,6 +154,7 @@ def read_peak(events):
 def measure(make, data, way, batch, precision, optimizer_name):
     """Peak bytes of the third step."""
     x, y = data(batch)
+    gc.collect()  # what earlier modules left is not released inside
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         module = make()
         if precision != "fp32":

@@ -90,9 +90,9 @@ static size_t count_readers(const json_t *blocks)
 static tandem_status read_head(tandem_recorded_memory *head, int64_t *more, int64_t batch,
                                const tandem_json_location *location, const json_t *object)
 {
-    static const char *const allowed[] = {"batch",    "other_batch", "n_event", "backward",
-                                          "weights",  "trained",     "largest", "keeps_gradients",
-                                          "products", "blocks",      NULL};
+    static const char *const allowed[] = {"batch",         "other_batch", "n_event", "backward",
+                                          "weights",       "trained",     "largest", "keeps_gradients",
+                                          "has_fast_bf16", "products",    "blocks",  NULL};
     int64_t n_event = 0, backward = 0, recorded = batch, other = 0;
     tandem_status status = tandem_json_check_members(location, object, allowed);
     if (status == TANDEM_OK)
@@ -112,6 +112,8 @@ static tandem_status read_head(tandem_recorded_memory *head, int64_t *more, int6
         status = tandem_json_integer(&head->largest_bytes, location, object, "largest", 0, INT64_MAX, 1);
     if (status == TANDEM_OK)
         status = tandem_json_bool(&head->keeps_gradients, location, object, "keeps_gradients");
+    if (status == TANDEM_OK)
+        status = tandem_json_bool(&head->has_fast_bf16, location, object, "has_fast_bf16");
     *more = batch - recorded;
     head->has_growth = other > 0;
     head->n_event = (int)n_event;

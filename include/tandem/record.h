@@ -61,6 +61,7 @@ typedef struct tandem_recorded_memory {
     int64_t weight_bytes;  /* of parameters and buffers */
     int64_t trained_bytes; /* of the parameters that have gradients; largest_bytes: of one of them */
     int64_t largest_bytes;
+    int has_fast_bf16;   /* 1: bf16 products on the CPU of the recording are of bf16, 0: of f32 */
     int has_growth;      /* 1: a file of it has every other batch, too */
     int keeps_gradients; /* 1: gradients stay in memory from step to step, and no block has them */
     int n_event;

@@ -136,6 +136,7 @@ class StepMemory:
     trained: int  # bytes of the parameters that have gradients
     largest: int  # of these parameters
     keeps_gradients: bool  # whether gradients stay in memory from step to step
+    has_fast_bf16: bool  # whether products in bf16 are of bf16 here, or of float32
     products: List[Span] = field(default_factory=list)
     blocks: List[Block] = field(default_factory=list)
 
@@ -464,6 +465,7 @@ def _record_memory(memory: StepMemory) -> RecordedMemory:
         largest_bytes=memory.largest,
         has_growth=memory.other_batch > 0,
         keeps_gradients=memory.keeps_gradients,
+        has_fast_bf16=memory.has_fast_bf16,
         n_event=memory.n_event,
         backward=memory.backward,
         n_block=len(memory.blocks),

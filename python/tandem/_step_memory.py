@@ -20,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from tandem._capture import Recorder, as_inputs
 from tandem._graph import KEEPS_SECOND, READS_FIRST, READS_SECOND, Block, Call, Span, StepMemory
 from tandem._held import Held, set_random_state
+from tandem._kernels import has_fast_bf16
 from tandem._trace import Names, Product, follow_modules
 
 Loss = Callable[..., torch.Tensor]
@@ -291,6 +292,7 @@ def record_step_memory(
         trained=sum(trained),
         largest=max(trained, default=0),
         keeps_gradients=step.keeps_gradients,
+        has_fast_bf16=has_fast_bf16(),
     )
     products = [mark for mark, call in enumerate(marker.adjustable) if call is not None]
     memory.products = [Span(marker.calls.index(marker.adjustable[mark]), *tape.spans[mark]) for mark in products]

@@ -681,6 +681,7 @@ class RecordedMemory(Structure):
         ("weight_bytes", c_int64),
         ("trained_bytes", c_int64),
         ("largest_bytes", c_int64),
+        ("has_fast_bf16", c_int),
         ("has_growth", c_int),
         ("keeps_gradients", c_int),
         ("n_event", c_int),

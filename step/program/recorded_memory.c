@@ -104,28 +104,46 @@ static int64_t first_elements(const recorded_plan *p, const tandem_op *op)
     return results * op->kernel_h * op->kernel_h * tandem_shape_last(x);
 }
 
-/* By what apply's passes allocate beside results (python/tandem/_kernels.py, _cuda.py): a pass in a 16-bit
- * dtype casts its operands, on CPUs also its result. */
+/* What passes on a CPU allocate beside results (python/tandem/_kernels.py). Those in 8 bits alone are one
+ * call each, which allocates nothing. Where bf16 is slow, products are of f32. */
+static void add_cpu_workspaces(own_bytes *own, const recorded_plan *p, const tandem_precision_row *row,
+                               int64_t x, int64_t w, int64_t y)
+{
+    const int is_bf16 = row->forward == TANDEM_BF16, is_int8 = row->dgrad == TANDEM_AMP;
+    const int64_t larger = x > w ? x : w, in_bf16 = bytes_in(TANDEM_BF16, 1),
+                  in_f32 = bytes_in(TANDEM_F32, 1);
+    if (p->memory->has_fast_bf16) {
+        own->forward = is_bf16 ? in_bf16 * y : 0;
+        own->backward = is_bf16 ? in_bf16 * (y + larger) : is_int8 ? in_bf16 * (y + x + w + larger) : 0;
+    } else {
+        own->forward = is_bf16 ? in_f32 * (x + w) : 0;
+        own->backward = is_bf16 ? in_bf16 * y + in_f32 * (y + larger) : is_int8 ? in_f32 * x : 0;
+    }
+}
+
+/* Of products of CUDA tensors (python/tandem/_cuda.py): operands in the types of precision.def. */
+static void add_gpu_workspaces(own_bytes *own, const recorded_plan *p, const tandem_precision_row *row,
+                               int64_t x, int64_t w, int64_t y)
+{
+    const tandem_dtype amp = p->step->amp_dtype == TANDEM_F32 ? TANDEM_BF16 : p->step->amp_dtype,
+                       dgrad = row->dgrad == TANDEM_AMP ? amp : row->dgrad,
+                       other = row->other_operand_dtype == TANDEM_AMP ? amp : row->other_operand_dtype;
+    own->backward = bytes_in(dgrad, y);
+    if (other != row->saved) own->backward += bytes_in(other, x) + bytes_in(other, w);
+}
+
 static own_bytes own_bytes_of(const recorded_plan *p, int product)
 {
     const tandem_graph *graph = p->step->graph;
     const tandem_op *op = &graph->op[p->memory->product[product].call];
     const tandem_precision_row *row = precision_of(p, product);
-    const tandem_dtype amp = p->step->amp_dtype == TANDEM_F32 ? TANDEM_BF16 : p->step->amp_dtype,
-                       dgrad = row->dgrad == TANDEM_AMP ? amp : row->dgrad,
-                       other = row->other_operand_dtype == TANDEM_AMP ? amp : row->other_operand_dtype;
-    const int is_weight = op->parameter[0] >= 0, on_cpu = !p->step->options.gpu_blocks;
+    const int is_weight = op->parameter[0] >= 0;
     const int64_t x = first_elements(p, op), y = tandem_shape_elements(&op->shape),
                   w = is_weight ? graph->parameter[op->parameter[0]].elements
                                 : tensor_elements(graph, op->input[1]);
     own_bytes own = {.operands = block_bytes(p, bytes_in(row->saved, x))};
     *(is_weight ? &own.weight : &own.operands) += keeps_second(p, product) ? bytes_in(row->forward, w) : 0;
-    own.backward = bytes_in(dgrad, y);
-    if (other != row->saved) own.backward += bytes_in(other, x) + bytes_in(other, w);
-    if (!on_cpu) return own;
-    const int is_cast = tandem_dtype_size(dgrad, 1) == 2;
-    own.forward = row->forward == dgrad && is_cast ? bytes_in(dgrad, y) : 0;
-    own.backward = is_cast ? own.backward + bytes_in(dgrad, x > w ? x : w) : 0; /* 8 bits: one call */
+    (p->step->options.gpu_blocks ? add_gpu_workspaces : add_cpu_workspaces)(&own, p, row, x, w, y);
     return own;
 }
 

@@ -52,6 +52,12 @@ class Examples(Case):
         self.assertEqual(len(losses), 2)
         self.assertLess(max(losses), 2.2)  # ln 10 = 2.30 before
 
+    def test_memory(self):
+        printed, code = self.run_example("memory.py")
+        self.assertLessEqual(len(code.splitlines()), 40)
+        self.assertEqual(len(re.findall(r"^batch \d+, \w+: \d+ MiB$", printed, re.M)), 6)
+        self.assertRegex(printed, r"8 x t4, batch 256: .* memory \d+ MiB")
+
     def test_what_if(self):
         printed, code = self.run_example("whatif.py")
         self.assertLessEqual(len(code.splitlines()), 40)

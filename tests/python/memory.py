@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import json
 import os
 import subprocess
@@ -65,13 +66,15 @@ def draw_images(batch):
 
 
 def count_peak(*asked):
-    """The first module of a process makes what later ones find there, as a loop of autograd's does."""
-    return min(_count_peak(*asked), _count_peak(*asked))
+    """Of the second run: the first module of a process makes what later ones find there."""
+    _count_peak(*asked)
+    return _count_peak(*asked)
 
 
 def _count_peak(make, data, precision, make_optimizer, autocast=False):
     """Bytes at the peak of the third step, by PyTorch's profiler."""
     x, y = data
+    gc.collect()  # what earlier modules left is not released inside
     way = torch.autocast("cpu", dtype=torch.bfloat16) if autocast else contextlib.nullcontext()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         module = make()
@@ -86,8 +89,8 @@ def _count_peak(make, data, precision, make_optimizer, autocast=False):
                 loss.backward()
                 del loss
                 optimizer.step()
-    events = profiler.profiler.kineto_results.events()
     start = lambda one: one.start_ns() if hasattr(one, "start_ns") else one.start_us()  # noqa: E731
+    events = sorted(profiler.profiler.kineto_results.events(), key=start)
     begin = next(start(one) for one in events if one.name() == "judged")
     now = peak = 0
     for one in events:
@@ -128,6 +131,12 @@ class Peak(Case):
         self.check(images, draw_images, ("fp32", "int8_full"), share=0.08)
 
     def test_in_autocast(self):
+        try:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                Tokens()(draw_tokens(BATCH)[0])
+        except RuntimeError as refused:
+            print(f"SKIP: memory, in autocast: PyTorch has no bf16 on this CPU: {refused}")
+            return
         # PyTorch 1.13 multiplies 120 rows in bf16 by another way than 96 and 192
         self.check(Tokens, draw_tokens, ("fp32",), autocast=True, batches=(12, 16, 20))
 

@@ -95,6 +95,7 @@ static void low_precision_keeps_narrow_copies(void **state)
 {
     tandem_recorded_memory memory = by_hand;
     memory.keeps_gradients = 1; /* and the blocks of gradients are gone: the peak is that of activations */
+    memory.has_fast_bf16 = 1;
     memory.n_block = 4;
     tandem_graph *graph = open_recording(&memory, (tandem_optimizer_options){.kind = TANDEM_SGD});
     /* event 5: r and its gradient */
@@ -112,6 +113,11 @@ static void low_precision_keeps_narrow_copies(void **state)
     assert_int_equal(bf16.weight_copies, 640);
     assert_int_equal(bf16.workspace, 160 + 640);
     assert_int_equal(bf16.activation_gradients, 1024);
+    tandem_graph_close(graph);
+    /* where bf16 is slow, the forward pass has both operands in f32, too: the peak is there */
+    memory.has_fast_bf16 = 0;
+    graph = open_recording(&memory, (tandem_optimizer_options){.kind = TANDEM_SGD});
+    assert_int_equal(memory_in(graph, "down", TANDEM_PRECISION_BF16, NULL).workspace, 4 * (256 + 320));
     tandem_graph_close(graph);
 }
 

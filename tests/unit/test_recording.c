@@ -86,7 +86,7 @@ static const char growth[] = ", \"growth\": [[1, 0], [], [1, 0], []]",
                   memory[] =
                       ", \"memory\": {\"batch\": 2, \"other_batch\": 1, \"n_event\": 4, \"backward\": 2,"
                       " \"weights\": 2600, \"trained\": 2600, \"largest\": 2560,"
-                      " \"keeps_gradients\": true, \"products\": [[0, 0, 1, 2, 3]],"
+                      " \"keeps_gradients\": true, \"has_fast_bf16\": false, \"products\": [[0, 0, 1, 2, 3]],"
                       " \"blocks\": [[80, 40.0, 0, 3, 1, 0, [[0, 2, 0]]]]},"
                       " \"memory_unknown\": \"\"}";
 
