@@ -74,6 +74,7 @@ sub python_name
     my ($c) = @_;
     return $renamed{$c} // join '', map { ucfirst } split /_/, $c =~ s/^tandem_//r;
 }
+my %is_done;
 my %is_wanted = map { $_ => 1 } @wanted;
 
 sub type_of    # of a member, by the words before its name
@@ -91,7 +92,7 @@ sub type_of    # of a member, by the words before its name
     return 'c_char_p' if $type eq 'char';
     if ($is_wanted{$type}) {
         emit($type);
-        return "POINTER($known)";
+        return $is_done{$type} ? "POINTER($known)" : 'c_void_p';    # within itself
     }
     my $is_array = $known && $type ne 'int8_t' && $known =~ /^c_(?:u?int(?:8|64)?|double)$/;
     return $is_array ? "POINTER($known)" : 'c_void_p';
@@ -129,6 +130,7 @@ sub emit
     my $listed = join '', map { sprintf qq(        ("%s", %s),\n), @$_ } @fields;
     push @made, sprintf qq(class %s(Structure):\n    """%s"""\n\n    _fields_ = [\n%s    ]\n),
         python_name($c), $c, $listed;
+    $is_done{$c} = 1;
 }
 emit($_) for @wanted;
 

@@ -2,6 +2,7 @@
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "tandem/graph.h"
+#include "tandem/record.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -78,7 +79,7 @@ void tandem_graph_close(tandem_graph *graph)
     if (graph->source) graph->source->close(graph->source);
     for (int c = 0; c < graph->n_constant; c++) free(graph->constant[c]);
     free(graph->constant);
-    free(graph->memory);
+    tandem_recorded_memory_close(graph->memory);
     free(graph->view);
     free(graph->consumer);
     free(graph->consumer_start);

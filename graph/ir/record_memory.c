@@ -76,8 +76,14 @@ static tandem_status check_memory(const tandem_recorded_memory *memory, int n_ca
 
 static size_t bytes_of_array(int n, size_t size) { return (size_t)n * size; }
 
-tandem_status tandem_graph_set_memory(tandem_graph *graph, const tandem_recorded_memory *memory,
-                                      const int *op_of_call, int n_call, tandem_error *error)
+void tandem_recorded_memory_close(tandem_recorded_memory *memory)
+{
+    if (memory) free((void *)memory->channels_last);
+    free(memory);
+}
+
+static tandem_status copy_memory(tandem_recorded_memory **out, const tandem_recorded_memory *memory,
+                                 const int *op_of_call, int n_call, tandem_error *error)
 {
     const tandem_status status = check_memory(memory, n_call, error);
     if (status != TANDEM_OK) return status;
@@ -97,7 +103,24 @@ tandem_status tandem_graph_set_memory(tandem_graph *graph, const tandem_recorded
     copy->block = block;
     copy->product = product;
     copy->reader = reader;
-    free(graph->memory);
+    copy->channels_last = NULL;
+    *out = copy;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_graph_set_memory(tandem_graph *graph, const tandem_recorded_memory *memory,
+                                      const int *op_of_call, int n_call, tandem_error *error)
+{
+    tandem_recorded_memory *copy = NULL, *other = NULL;
+    tandem_status status = copy_memory(&copy, memory, op_of_call, n_call, error);
+    if (status == TANDEM_OK && memory->channels_last)
+        status = copy_memory(&other, memory->channels_last, op_of_call, n_call, error);
+    if (status != TANDEM_OK) {
+        tandem_recorded_memory_close(copy);
+        return status;
+    }
+    copy->channels_last = other;
+    tandem_recorded_memory_close(graph->memory);
     graph->memory = copy;
     return TANDEM_OK;
 }

@@ -217,7 +217,7 @@ tandem_status tandem_recorded_parse(tandem_graph **graph, const char *bytes, siz
         (void)snprintf(made->model, sizeof made->model, "%s", model);
         *graph = made;
     }
-    free(memory);
+    tandem_recorded_memory_close(memory);
     json_decref(root);
     return status;
 }

@@ -90,9 +90,9 @@ static size_t count_readers(const json_t *blocks)
 static tandem_status read_head(tandem_recorded_memory *head, int64_t *more, int64_t batch,
                                const tandem_json_location *location, const json_t *object)
 {
-    static const char *const allowed[] = {"batch",         "other_batch", "n_event", "backward",
-                                          "weights",       "trained",     "largest", "keeps_gradients",
-                                          "has_fast_bf16", "products",    "blocks",  NULL};
+    static const char *const allowed[] = {
+        "batch",           "other_batch",   "n_event",  "backward", "weights",       "trained", "largest",
+        "keeps_gradients", "has_fast_bf16", "products", "blocks",   "channels_last", NULL};
     int64_t n_event = 0, backward = 0, recorded = batch, other = 0;
     tandem_status status = tandem_json_check_members(location, object, allowed);
     if (status == TANDEM_OK)
@@ -140,16 +140,12 @@ static tandem_status read_rows(tandem_recorded_memory *memory, tandem_recorded_b
     return TANDEM_OK;
 }
 
-tandem_status tandem_recorded_memory_read(tandem_recorded_memory **memory, int64_t batch,
-                                          tandem_json_location *location, const json_t *object)
+/* One step's, without that in another order of images. */
+static tandem_status read_step(tandem_recorded_memory **memory, int64_t batch,
+                               const tandem_json_location *location, const json_t *object)
 {
     tandem_recorded_memory head = {0};
     int64_t more = 0;
-    if (!object || json_is_null(object)) {
-        *memory = NULL;
-        return TANDEM_OK;
-    }
-    (void)snprintf(location->path, sizeof location->path, "memory");
     tandem_status status = read_head(&head, &more, batch, location, object);
     const json_t *const blocks = json_object_get(object, "blocks"), *const products =
                                                                         json_object_get(object, "products");
@@ -171,12 +167,36 @@ tandem_status tandem_recorded_memory_read(tandem_recorded_memory **memory, int64
     *made = head;
     status = read_rows(made, block, product, (tandem_recorded_reader *)(product + n_product), more, location,
                        object);
-    location->path[0] = '\0';
     if (status == TANDEM_OK)
         *memory = made;
     else
         free(made);
     return status;
+}
+
+tandem_status tandem_recorded_memory_read(tandem_recorded_memory **memory, int64_t batch,
+                                          tandem_json_location *location, const json_t *object)
+{
+    tandem_recorded_memory *made = NULL, *other = NULL;
+    const json_t *const last = json_object_get(object, "channels_last");
+    if (!object || json_is_null(object)) {
+        *memory = NULL;
+        return TANDEM_OK;
+    }
+    (void)snprintf(location->path, sizeof location->path, "memory");
+    tandem_status status = read_step(&made, batch, location, object);
+    if (status == TANDEM_OK && last && !json_is_null(last)) {
+        (void)snprintf(location->path, sizeof location->path, "memory.channels_last");
+        status = read_step(&other, batch, location, last);
+    }
+    location->path[0] = '\0';
+    if (status != TANDEM_OK) {
+        tandem_recorded_memory_close(made);
+        return status;
+    }
+    made->channels_last = other;
+    *memory = made;
+    return TANDEM_OK;
 }
 _Static_assert(TANDEM_MAX_RECORDED_BLOCK == 1000000 && TANDEM_MAX_RECORDED_CALL == 16000,
                "the messages above say so");

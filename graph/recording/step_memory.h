@@ -5,7 +5,7 @@
 #include "tandem/record.h"
 
 /* tandem_recorded_memory_read: at a batch, from the member `memory`. NULL or null: *memory becomes NULL. The
- * caller frees *memory with one free. Without growth the blocks are those of the recorded batch.
+ * caller closes *memory. Without growth the blocks are those of the recorded batch.
  * TANDEM_MALFORMED: names the member. TANDEM_NO_MEMORY. *memory unchanged on error. Cost: O(blocks +
  * readers). */
 tandem_status tandem_recorded_memory_read(tandem_recorded_memory **memory, int64_t batch,

@@ -70,6 +70,9 @@ typedef struct tandem_recorded_memory {
     const tandem_recorded_block *block;     /* [n_block] in the order of birth */
     const tandem_recorded_reader *reader;   /* [n_reader] */
     const tandem_recorded_product *product; /* [n_product] in the order of calls */
+    /* Of the same step with images in the order channels_last, as converted convolutions hand them on to
+     * operators that run in other algorithms then. It has none itself. NULL: no such operator. */
+    const struct tandem_recorded_memory *channels_last;
 } tandem_recorded_memory;
 enum { TANDEM_MAX_RECORDED_BLOCK = 1000000 };
 
@@ -92,6 +95,9 @@ typedef struct tandem_recorded_graph {
  * error. Cost: O(calls + blocks). */
 tandem_status tandem_graph_record(tandem_graph **graph, const tandem_recorded_graph *recording,
                                   tandem_error *error);
+
+/* Frees what tandem_graph_record, or a reader of files, has copied into one piece each. NULL is fine. */
+void tandem_recorded_memory_close(tandem_recorded_memory *memory);
 
 /* The batch at which a module was captured, of a file that tandem.Graph.save wrote; 0: `model` names no such
  * file, or one that cannot be read. tandem_graph_open says why. Cost: reads the file. */

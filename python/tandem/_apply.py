@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -710,6 +711,18 @@ def lay_out(module: torch.nn.Module, names: Optional[Container[str]] = None) -> 
         before, weight.data = weight.data.stride(), channels_last(weight.data)
         if weight.stride() != before:
             child.__dict__["_tandem_layout"] = before
+
+
+@contextlib.contextmanager
+def laid_out(module: torch.nn.Module) -> Iterator[None]:
+    """A context in which weights of convolutions lie as converted calls read them."""
+    children = [child for child in module.modules() if "_tandem_layout" not in child.__dict__]
+    lay_out(module)
+    try:
+        yield
+    finally:
+        for child in children:
+            _put_layout_back(child)
 
 
 def _is_alone(weight: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import secrets
-from ctypes import byref, c_int, c_int64, pointer
+from ctypes import addressof, byref, c_int, c_int64, pointer
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -139,22 +139,29 @@ class StepMemory:
     has_fast_bf16: bool  # whether products in bf16 are of bf16 here, or of float32
     products: List[Span] = field(default_factory=list)
     blocks: List[Block] = field(default_factory=list)
+    # of the same step with images in the order that converted convolutions give them; None: it is no other
+    channels_last: "Optional[StepMemory]" = None
 
     def at_batch(self, batch: int) -> "StepMemory":
         more = batch - self.batch
         blocks = [replace(one, bytes=max(0, round(one.bytes + one.a_sample * more))) for one in self.blocks]
-        return replace(self, batch=batch, blocks=blocks)
+        last = None if self.channels_last is None else self.channels_last.at_batch(batch)
+        return replace(self, batch=batch, blocks=blocks, channels_last=last)
 
     def to_json(self) -> Dict[str, Any]:
         members = {one.name: getattr(self, one.name) for one in fields(self)}
         blocks = [block.to_json() for block in self.blocks]
-        return {**members, "products": [list(span) for span in self.products], "blocks": blocks}
+        last = None if self.channels_last is None else self.channels_last.to_json()
+        products = [list(span) for span in self.products]
+        return {**members, "products": products, "blocks": blocks, "channels_last": last}
 
     @classmethod
     def from_json(cls, members: Dict[str, Any]) -> "StepMemory":
         made = cls(**members)
         made.products = [Span(*row) for row in made.products]
         made.blocks = [Block.from_json(row) for row in made.blocks]
+        if made.channels_last:
+            made.channels_last = cls.from_json(made.channels_last)
         return made
 
 
@@ -480,6 +487,9 @@ def _record_memory(memory: StepMemory) -> RecordedMemory:
     made.block = blocks
     made.reader = (RecordedReader * max(1, len(readers)))(*readers)
     made.product = (RecordedProduct * max(1, len(memory.products)))(*(tuple(one) for one in memory.products))
+    if memory.channels_last is not None:
+        made.last_memory = _record_memory(memory.channels_last)  # which an address does not keep
+        made.channels_last = addressof(made.last_memory)
     return made
 
 

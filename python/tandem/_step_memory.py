@@ -17,6 +17,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from tandem._apply import laid_out
 from tandem._capture import Recorder, as_inputs
 from tandem._graph import KEEPS_SECOND, READS_FIRST, READS_SECOND, Block, Call, Span, StepMemory
 from tandem._held import Held, set_random_state
@@ -168,6 +169,18 @@ def _resize(value: Any, old: int, new: int, rows: int = 1) -> Any:
     return value
 
 
+def _as_channels_last(value: Any) -> Any:
+    """The same inputs, with images in that order."""
+    if isinstance(value, torch.Tensor):
+        return value.contiguous(memory_format=torch.channels_last) if value.dim() == 4 else value
+    if isinstance(value, (tuple, list)):
+        made = [_as_channels_last(one) for one in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    if isinstance(value, dict):
+        return type(value)((key, _as_channels_last(one)) for key, one in value.items())
+    return value
+
+
 def _storage(tensor: torch.Tensor) -> Any:
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
 
@@ -265,13 +278,9 @@ def _fit_batches(tape: _Tape, other: _Tape, batch: int, other_batch: int) -> boo
     return True
 
 
-def record_step_memory(
-    module: torch.nn.Module, inputs: Any, target: Any, loss: Loss, batch: int
-) -> Tuple[StepMemory, List[Call], List[Call]]:
-    """What a step allocates, its calls, and those of one of another batch [none: its order of blocks is another].
-
-    Errors of the module and the loss pass through. The module stays as it was."""
-    step = _Step(module, inputs, target, loss, batch)
+def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call]]:
+    """As record_step_memory, of the module as it lies in memory."""
+    module, batch = step.module, step.batch
     tape, marker = step.run(batch)
     _note_variables(tape, step.run(batch, is_saving=False)[0])
     other_batch = max(1, batch // 2) if batch > 1 else 2
@@ -299,3 +308,28 @@ def record_step_memory(
     number = {mark: index for index, mark in enumerate(products)}
     memory.blocks = [block.finish(tape.n_event, number) for block in tape.blocks]
     return memory, marker.calls, calls
+
+
+def _runs_otherwise_in_channels_last(module: torch.nn.Module, calls: Sequence[Call]) -> bool:
+    """Whether converted convolutions have others beside them that `apply` leaves to PyTorch."""
+    others = any(isinstance(child, torch.nn.Conv2d) and child.groups != 1 for child in module.modules())
+    return others and any(call.kind == "conv2d" for call in calls)
+
+
+def record_step_memory(
+    module: torch.nn.Module, inputs: Any, target: Any, loss: Loss, batch: int
+) -> Tuple[StepMemory, List[Call], List[Call]]:
+    """What a step allocates, its calls, and those of another batch [none: its order of blocks is another].
+
+    Errors of the module and the loss pass through. The module stays as it was."""
+    step = _Step(module, inputs, target, loss, batch)
+    memory, calls, other_calls = _record(step)
+    if _runs_otherwise_in_channels_last(module, calls):
+        # from the images on: a weight of 1 x 1 has both orders, and then theirs decides
+        step.inputs = _as_channels_last(inputs)
+        with laid_out(module):
+            last = _record(step)[0]
+        if len(last.products) == len(memory.products):
+            memory.channels_last = last
+            memory.other_batch = memory.other_batch if last.other_batch else 0
+    return memory, calls, other_calls if memory.other_batch else []

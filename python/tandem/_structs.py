@@ -692,6 +692,7 @@ class RecordedMemory(Structure):
         ("block", POINTER(RecordedBlock)),
         ("reader", POINTER(RecordedReader)),
         ("product", POINTER(RecordedProduct)),
+        ("channels_last", c_void_p),
     ]
 
 

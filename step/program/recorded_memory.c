@@ -264,9 +264,22 @@ static void choose_peak(tandem_memory *plan, const tandem_memory *passes, const 
     plan->peak = sum_of(plan);
 }
 
+/* That of the step whose images have the order that the plan's convolutions give them. */
+static const tandem_recorded_memory *recorded_memory_of(const tandem_step *step)
+{
+    const tandem_recorded_memory *const memory = step->graph->memory;
+    for (int p = 0; p < memory->n_product && memory->channels_last && !step->options.gpu_blocks; p++) {
+        const int op = memory->product[p].call;
+        if (step->graph->op[op].kind == TANDEM_OP_CONV2D &&
+            tandem_precision_get(step->precision[op])->saved != TANDEM_F32)
+            return memory->channels_last;
+    }
+    return memory;
+}
+
 static tandem_status plan_recorded(tandem_memory *plan, const tandem_step *step, tandem_error *error)
 {
-    const tandem_recorded_memory *memory = step->graph->memory;
+    const tandem_recorded_memory *memory = recorded_memory_of(step);
     const int gradients_stay = memory->keeps_gradients || step->options.n_micro > 1;
     tandem_memory passes = {0};
     const size_t n_change = (size_t)memory->n_event + 1;

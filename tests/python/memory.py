@@ -57,6 +57,13 @@ def images():
     return torch.nn.Sequential(*layers, torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(32 * 64, 10))
 
 
+def grouped_images():
+    """A convolution with groups, which `apply` leaves to PyTorch, between two others."""
+    conv = torch.nn.Conv2d
+    layers = [conv(3, 24, 1), torch.nn.ReLU(), conv(24, 24, 3, padding=1, groups=24), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, conv(24, 8, 1), torch.nn.Flatten(), torch.nn.Linear(8 * 256, 10))
+
+
 def draw_tokens(batch):
     return torch.randint(0, 50, (batch, 24)), torch.randint(0, 50, (batch * 24,))
 
@@ -129,6 +136,9 @@ class Peak(Case):
 
     def test_of_images(self):
         self.check(images, draw_images, ("fp32", "int8_full"), share=0.08)
+
+    def test_of_grouped_images(self):
+        self.check(grouped_images, draw_images, ("fp32", "int8_full"))
 
     def test_in_autocast(self):
         try:

@@ -139,6 +139,44 @@ static void blocks_of_a_gpu_are_rounded_up(void **state)
     tandem_graph_close(graph);
 }
 
+/* Two convolutions, of which one may run in low precision. */
+static void converted_convolutions_have_the_other_order_of_images(void **state)
+{
+    static const tandem_recorded_call convolutions[] = {
+        {.kind = TANDEM_OP_CONV2D,
+         .name = "first",
+         .input = {4, {1, 8, 8, 4}},
+         .shape = {4, {1, 8, 8, 4}},
+         .kernel = 3,
+         .stride = 1,
+         .pad = 1},
+        {.kind = TANDEM_OP_LINEAR, .name = "head", .input = {2, {1, 256}}, .shape = {2, {1, 10}}}};
+    static const tandem_recorded_block plain = {.bytes = 100, .freed = 1, .rest = -1},
+                                       other = {.bytes = 70000, .freed = 1, .rest = -1};
+    static const tandem_recorded_product both[] = {{0, -1, -1, -1, -1}, {1, -1, -1, -1, -1}};
+    const tandem_recorded_memory last = {
+        .keeps_gradients = 1, .n_event = 2, .n_block = 1, .n_product = 2, .block = &other, .product = both};
+    tandem_recorded_memory memory = last;
+    memory.block = &plain;
+    memory.channels_last = &last;
+    const tandem_recorded_graph recording = {.model = "Net",
+                                             .batch = 1,
+                                             .n_call = 2,
+                                             .call = convolutions,
+                                             .n_prediction = 1,
+                                             .n_class = 10,
+                                             .memory = &memory};
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    require_ok(tandem_graph_record(&graph, &recording, &error), &error);
+    const tandem_step_options on_gpu = {.gpu_blocks = 1};
+    assert_int_equal(memory_in(graph, "first", TANDEM_PRECISION_FP32, NULL).peak, 100);
+    assert_int_equal(memory_in(graph, "head", TANDEM_PRECISION_INT8_FULL, NULL).peak, 100);
+    assert_int_equal(memory_in(graph, "first", TANDEM_PRECISION_INT8_FULL, NULL).peak, 70000);
+    assert_int_equal(memory_in(graph, "first", TANDEM_PRECISION_INT8_FULL, &on_gpu).peak, 512);
+    tandem_graph_close(graph);
+}
+
 static void without_memory_the_peak_is_0(void **state)
 {
     tandem_graph *graph = open_recording(NULL, (tandem_optimizer_options){.kind = TANDEM_SGD});
@@ -280,10 +318,12 @@ static void drawn_steps_have_the_peak_of_their_events(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_peak_is_what_lives_at_its_event),
-                                       cmocka_unit_test(low_precision_keeps_narrow_copies),
-                                       cmocka_unit_test(blocks_of_a_gpu_are_rounded_up),
-                                       cmocka_unit_test(without_memory_the_peak_is_0),
-                                       cmocka_unit_test(drawn_steps_have_the_peak_of_their_events)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_peak_is_what_lives_at_its_event),
+        cmocka_unit_test(low_precision_keeps_narrow_copies),
+        cmocka_unit_test(blocks_of_a_gpu_are_rounded_up),
+        cmocka_unit_test(converted_convolutions_have_the_other_order_of_images),
+        cmocka_unit_test(without_memory_the_peak_is_0),
+        cmocka_unit_test(drawn_steps_have_the_peak_of_their_events)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

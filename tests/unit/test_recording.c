@@ -148,6 +148,7 @@ static void wrong_memory_is_named(void **state)
     assert_memory_refused("0, [[0, 2, 0]]", "0, [[1, 2, 0]]", TANDEM_WRONG_GRAPH, "reader 0");
     assert_memory_refused("[0, 0, 1, 2, 3]", "[9, 0, 1, 2, 3]", TANDEM_WRONG_GRAPH, "product 0");
     assert_memory_refused("[0, 0, 1, 2, 3]", "[0, 0, 1, 2, 9]", TANDEM_WRONG_GRAPH, "product 0");
+    assert_memory_refused("]]]}", "]]], \"channels_last\": {}}", TANDEM_MALFORMED, "memory.channels_last");
     assert_memory_refused("\"largest\": 2560", "\"largest\": 2700", TANDEM_WRONG_GRAPH, "impossible weights");
 }
 
