@@ -40,6 +40,8 @@ enum {
 static const tandem_kriging_rule convolution_rule = {.length = 6, .noise = 0.03, .n_trust = 4},
                                  other_rule = {.length = 3, .noise = 0.0225, .n_trust = 3};
 static const double manner_apart = 1, flops_apart = 0.5;
+/* Of the spread of ratios, what all shapes are taken to have in common (bench/ratios.sh). */
+static const double common_share = 0.5;
 static const float same_shape = 1e-9F, other_pass = 1e9F; /* squares of distances */
 
 /* How far a row may be from what its neighbours say. A framework chose the convolutions between events, by
@@ -72,6 +74,12 @@ typedef struct rows_spread {
     double own, unknown;
 } rows_spread;
 
+/* How far ratios to times of another kernel are off, of equal sizes. */
+typedef struct ratio_of_sets {
+    int wide; /* + 1: that kernel; 0: not yet asked for */
+    tandem_ratio_spread spread;
+} ratio_of_sets;
+
 /* Rows of one kernel, class and type. */
 typedef struct other_set {
     int is_read;
@@ -80,7 +88,8 @@ typedef struct other_set {
     int n_of[N_MANNER];
     double level[N_MANNER], events_ns[N_MANNER];
     rows_spread spread[N_MANNER]; /* own 0 = not yet asked for */
-    double least, most;           /* of residuals about their levels; at most 0, at least 0 */
+    ratio_of_sets ratio[N_MANNER];
+    double least, most; /* of residuals about their levels; at most 0, at least 0 */
     tandem_own_rows own;
     double own_added[MAX_ADDED],
         own_events_ns; /* what own rows that are mostly events have over their work */
@@ -789,6 +798,95 @@ double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, in
     locate_work(at, work, timed);
     const double unknown = known_answer(of, ask.set, work->work_class, at).unknown;
     return spread.own * sqrt(fmax(1, unknown / fmax(0.01, spread.unknown)));
+}
+
+/* --- Ratios --------------------------------------------------------------------------------------------- */
+
+/* Of the rows at a shape, timed alike, from `begin` on: their mean residual. NaN: none, or one that is mostly
+ * a host's events. */
+static double mean_residual_at(const other_set *set, int begin, int manner, const float *shape)
+{
+    double sum = 0;
+    int n = 0;
+    for (int i = begin; i < set->n; i++) {
+        const other_row *const row = &set->row[i];
+        if (row->manner != manner || square_apart(row->shape, shape) >= same_shape) continue;
+        if (row->weight < 0.25F) return NAN;
+        sum += (double)row->residual;
+        n++;
+    }
+    return n > 0 ? sum / n : NAN;
+}
+
+/* What rows of other shapes say of a shape, less what its own say. */
+static double off_at(const other_set *set, tandem_work_class class, int manner, const float *shape,
+                     double measured)
+{
+    return set->level[manner] + residual_of_nearest(NULL, set, class, shape, same_shape) - measured;
+}
+
+/* Places of the first row at each shape that both kernels have. */
+static int list_pairs(int *place, const other_set *narrow, const other_set *wide, int manner)
+{
+    int n = 0;
+    for (int i = 0; i < narrow->n; i++) {
+        const float *const shape = narrow->row[i].shape;
+        int is_first = narrow->row[i].manner == manner;
+        for (int k = 0; k < n && is_first; k++)
+            is_first = square_apart(narrow->row[place[k]].shape, shape) >= same_shape;
+        if (is_first && !isnan(mean_residual_at(narrow, i, manner, shape)) &&
+            !isnan(mean_residual_at(wide, 0, manner, shape)))
+            place[n++] = i;
+    }
+    return n;
+}
+
+/* Of up to MOST pairs, evenly spaced. */
+static tandem_ratio_spread spread_of_pairs(const other_set *narrow, const other_set *wide, const int *place,
+                                           int n_pair, tandem_work_class class, int manner)
+{
+    enum { MOST = 128, LEAST = 8 };
+    double off[MOST];
+    int n = 0;
+    const int step = (n_pair + MOST - 1) / MOST;
+    if (n_pair < LEAST) return (tandem_ratio_spread){NAN, NAN, n_pair};
+    for (int k = 0; k < n_pair; k += step) {
+        const float *const shape = narrow->row[place[k]].shape;
+        const double a = mean_residual_at(narrow, place[k], manner, shape),
+                     b = mean_residual_at(wide, 0, manner, shape);
+        off[n++] = fabs(off_at(narrow, class, manner, shape, a) - off_at(wide, class, manner, shape, b));
+    }
+    qsort(off, (size_t)n, sizeof *off, compare_doubles);
+    /* of n exchangeable ones, the next lies below the k-th with probability k / (n + 1) */
+    const int k = (int)ceil(0.8 * (n + 1));
+    const double all = off[k - 1] / 1.2816;
+    return (tandem_ratio_spread){common_share * all, all * sqrt(1 - common_share * common_share), n_pair};
+}
+
+static tandem_ratio_spread ratio_spread_of_sets(const other_set *narrow, const other_set *wide,
+                                                tandem_work_class class, int manner)
+{
+    tandem_ratio_spread spread = {NAN, NAN, 0};
+    int *const place = malloc((size_t)narrow->n * sizeof *place);
+    if (!place) return spread;
+    const int n = list_pairs(place, narrow, wide, manner);
+    spread = spread_of_pairs(narrow, wide, place, n, class, manner);
+    free(place);
+    return spread;
+}
+
+tandem_ratio_spread tandem_by_others_ratio_spread(tandem_by_others *of, const tandem_work *narrow,
+                                                  const tandem_work *wide, int timed)
+{
+    asking a, b;
+    const tandem_ratio_spread none = {NAN, NAN, 0};
+    if (!begin_asking(&a, of, narrow, timed) || !begin_asking(&b, of, wide, timed) || a.manner != b.manner)
+        return none;
+    ratio_of_sets *const known = &of->set[a.set].ratio[a.manner];
+    if (known->wide != b.set + 1)
+        *known = (ratio_of_sets){
+            b.set + 1, ratio_spread_of_sets(&of->set[a.set], &of->set[b.set], narrow->work_class, a.manner)};
+    return known->spread;
 }
 
 int tandem_by_others_lacks_memory(const tandem_by_others *of) { return of->lacks_memory; }

@@ -56,6 +56,13 @@ int64_t tandem_by_others_rows(tandem_by_others *of, const tandem_work *work, int
  * 64 rows evenly spaced: that which 80 % do not exceed over 1.2816. It grows outside of all rows, as what
  * near rows leave unknown does. Cost: 64 times tandem_by_others_ns, once. */
 double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, int timed);
+/* tandem_by_others_ratio_spread: how far the ratio of two tasks' times is off that differ in type alone. Of
+ * rows of equal sizes in both kernels, timed alike, it compares the ratio with what rows of all other sizes
+ * say. NaN where fewer than eight sizes are in both. Of up to 128 of them, evenly spaced: that which 80 % do
+ * not exceed over 1.2816; a quarter of its square is shared. Cost: O(rows of one · rows of the other), and
+ * 256 times tandem_by_others_ns, once. */
+tandem_ratio_spread tandem_by_others_ratio_spread(tandem_by_others *of, const tandem_work *narrow,
+                                                  const tandem_work *wide, int timed);
 /* The user's own rows, whose residuals are taken about what the others' rows expect of such a timing; one off
  * by more than 3 times is left out, and counted. Before them, those between events show what the user's host
  * adds, where they are mostly that. TANDEM_NO_MEMORY. Cost: as tandem_by_others_ns. */

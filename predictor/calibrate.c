@@ -444,6 +444,60 @@ double tandem_calibration_own_spread(const tandem_calibration *c, const tandem_w
     return spread > 0 ? spread : fitted;
 }
 
+/* As if the errors of both times had nothing in common. */
+static tandem_ratio_spread independent_spread(const tandem_calibration *c, const tandem_work *a,
+                                              const tandem_work *b)
+{
+    const int is_measured = c->n > 0;
+    return (tandem_ratio_spread){
+        hypot(tandem_evidence_spread_shared(tandem_calibration_form_group(c, a), is_measured),
+              tandem_evidence_spread_shared(tandem_calibration_form_group(c, b), is_measured)),
+        hypot(tandem_calibration_own_spread(c, a, 0), tandem_calibration_own_spread(c, b, 0)), 0};
+}
+
+static tandem_ratio_spread described_ratio_spread(const tandem_calibration *c, tandem_ratio_group group)
+{
+    const tandem_ratio_fit *const fit = tandem_ratio_fitted(group);
+    const double device = c->n > 0 ? 0 : tandem_device_ratio_fitted(&c->device.gpu_spec)->shared;
+    return (tandem_ratio_spread){hypot(fit->spread.shared, device), fit->spread.own, fit->spread.n_shape};
+}
+
+/* What own rows leave of it: a ratio is known where both times are. */
+static tandem_ratio_spread narrowed(tandem_ratio_spread spread, const tandem_calibration *c,
+                                    const tandem_work *a, const tandem_work *b)
+{
+    if (c->n == 0) return spread;
+    const double unknown =
+        hypot(tandem_calibration_unknown(c, a, 0), tandem_calibration_unknown(c, b, 0)) / sqrt(2);
+    return (tandem_ratio_spread){unknown * spread.shared, unknown * spread.own, spread.n_shape};
+}
+
+tandem_ratio_spread tandem_calibration_ratio_spread(const tandem_calibration *c, const tandem_work *narrow,
+                                                    const tandem_work *wide)
+{
+    const int by_others =
+        (tandem_calibration_others(c, narrow, 0) > 0) + (tandem_calibration_others(c, wide, 0) > 0);
+    const tandem_ratio_group group = tandem_ratio_group_of(narrow, wide);
+    tandem_ratio_spread spread = {NAN, NAN, 0};
+    if (by_others == 2) spread = tandem_by_others_ratio_spread(c->others, narrow, wide, 0);
+    if (by_others == 0 && group != TANDEM_N_RATIO_GROUP && tandem_ratio_fitted(group)->spread.n_shape > 0)
+        return described_ratio_spread(c, group);
+    if (isnan(spread.own)) spread = independent_spread(c, narrow, wide);
+    return narrowed(spread, c, narrow, wide);
+}
+
+int tandem_calibrated_ratio(tandem_time_ratio *out, const tandem_calibration *c, const tandem_work *narrow,
+                            const tandem_work *wide)
+{
+    const double z80 = 1.2816, a = tandem_calibrated_ns(NULL, c, narrow),
+                 b = tandem_calibrated_ns(NULL, c, wide);
+    if (!(a > 0) || !(b > 0)) return 0;
+    const tandem_ratio_spread spread = tandem_calibration_ratio_spread(c, narrow, wide);
+    const double factor = exp(z80 * hypot(spread.shared, spread.own));
+    *out = (tandem_time_ratio){a / b, a / b / factor, a / b * factor, spread};
+    return 1;
+}
+
 tandem_status tandem_calibration_check_others(const tandem_calibration *c, tandem_error *error)
 {
     return c && c->others && tandem_by_others_lacks_memory(c->others)

@@ -33,6 +33,11 @@ enum {
         sizeof(char[]){
 #define DEVICE(...) 0,
 #include "predictor/constants.def"
+        },
+    N_RATIO =
+        sizeof(char[]){
+#define RATIO(...) 0,
+#include "predictor/constants.def"
         }
 };
 #define COMPLETE                                                                                             \
@@ -40,6 +45,7 @@ enum {
 _Static_assert((int)N_FITTED == (int)TANDEM_N_CONSTANT, COMPLETE);
 _Static_assert((int)N_SPREAD == (int)TANDEM_N_SPREAD_GROUP, COMPLETE);
 _Static_assert((int)N_DEVICE == (int)TANDEM_N_PEAK, COMPLETE);
+_Static_assert((int)N_RATIO == (int)TANDEM_N_RATIO_GROUP, COMPLETE);
 
 static const tandem_constants fitted = {{
 #define FITTED(key, value, standard_error, rows) [TANDEM_CONSTANT_##key] = (value),
@@ -128,6 +134,49 @@ double tandem_evidence_spread_shared(int form_group, int is_measured)
     const double two_cards = 0.1;
     const double most = tandem_device_spread_fitted((tandem_spread_group)group)->shared;
     return fmax(two_cards, fmin(group_spreads[group].shared, most));
+}
+
+static const tandem_ratio_fit ratio_fits[TANDEM_N_RATIO_GROUP] = {
+#define RATIO(group, shared, own, n_shape, error, cards)                                                     \
+    [TANDEM_RATIO_##group] = {{shared, own, n_shape}, error, cards},
+#include "predictor/constants.def"
+};
+
+const tandem_ratio_fit *tandem_ratio_fitted(tandem_ratio_group group) { return &ratio_fits[group]; }
+
+enum { RATIO_OTHER, RATIO_SMALL };
+static const tandem_device_spread device_ratios[] = {
+#define DEVICE_RATIO(cards, shared, shares) [RATIO_##cards] = {shared, shares},
+#include "predictor/constants.def"
+};
+_Static_assert(sizeof device_ratios == 2 * sizeof *device_ratios, COMPLETE);
+
+const tandem_device_spread *tandem_device_ratio_fitted(const tandem_gpu_spec *spec)
+{
+    return &device_ratios[spec->watts < 100 ? RATIO_SMALL : RATIO_OTHER];
+}
+
+const char *tandem_ratio_group_name(tandem_ratio_group group)
+{
+    static const char *const names[TANDEM_N_RATIO_GROUP] = {
+#define RATIO_GROUP(key, name) name,
+#include "tandem/advanced/ratios.def"
+#undef RATIO_GROUP
+    };
+    return names[group];
+}
+
+tandem_ratio_group tandem_ratio_group_of(const tandem_work *narrow, const tandem_work *wide)
+{
+    const int bytes = (int)tandem_dtype_bytes(narrow->type),
+              is_half_over_32 = bytes == 2 && wide->type == TANDEM_F32;
+    if (narrow->work_class != wide->work_class || narrow->pass != wide->pass) return TANDEM_N_RATIO_GROUP;
+    if (narrow->work_class == TANDEM_WORK_CONVOLUTION && is_half_over_32)
+        return narrow->pass == TANDEM_PASS_FORWARD ? TANDEM_RATIO_CONV_16 : TANDEM_RATIO_CONV_16_GRAD;
+    if (narrow->work_class != TANDEM_WORK_LINEAR) return TANDEM_N_RATIO_GROUP;
+    if (is_half_over_32) return TANDEM_RATIO_LINEAR_16;
+    if (bytes != 1 || tandem_dtype_bytes(wide->type) != 2) return TANDEM_N_RATIO_GROUP;
+    return narrow->type == TANDEM_S8 ? TANDEM_RATIO_LINEAR_8 : TANDEM_RATIO_LINEAR_FP8;
 }
 
 static tandem_spread_group convolution_spread(const tandem_work *work, int is_old, int is_small)

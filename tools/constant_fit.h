@@ -50,6 +50,19 @@ typedef struct tandem_constant_fit_change {
     double points;      /* mean error without the constants, less that with them; 0.01 = one point */
 } tandem_constant_fit_change;
 
+/* How far ratios of a task's times in two types are off on a card whose generation was left out. */
+typedef struct tandem_constant_fit_ratio {
+    tandem_ratio_group group;
+    char gpu[TANDEM_DEVICE_NAME];
+    int64_t n_shape;                 /* of rows of equal sizes in both types, timed alike */
+    double mean, median;             /* of |log(predicted / measured)| */
+    double bias;                     /* of log(predicted / measured) */
+    double inside, inside_by_others; /* share inside the 80 % interval; in one that this card's ratios did not
+                                      * make, NaN where it is the only card */
+    double inside_of_both,
+        spread_of_both; /* by the spreads of both times, as if these had nothing in common */
+} tandem_constant_fit_ratio;
+
 /* What a fit without some constants does to the cells, each chip left out. */
 typedef struct tandem_constant_fit_drop {
     int n_worse, n_better; /* cells whose mean error changed by over a tenth of a point, by what is known */
@@ -64,6 +77,10 @@ void tandem_constant_fit_close(tandem_constant_fit *fit); /* NULL is fine */
  * unless force. Errors of tandem_timings_read_file; TANDEM_NO_MEMORY. */
 tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char *path, int force,
                                            tandem_error *error);
+/* The same of cards that are only judged: no row of them is ever fitted, and no constant but those of ratios
+ * rests on them. */
+tandem_status tandem_constant_fit_judge_file(tandem_constant_fit *fit, const char *path, int force,
+                                             tandem_error *error);
 int64_t tandem_constant_fit_row_count(const tandem_constant_fit *fit, int64_t *n_skipped);
 
 /* tandem_constant_fit_run: fits all constants. Nonlinear least squares of log(predicted / measured) by the
@@ -75,7 +92,8 @@ tandem_status tandem_constant_fit_run(tandem_constant_fit *fit, tandem_error *er
 /* tandem_constant_fit_leave_one_out: fits again without each chip in turn, all its forms. The chip is then a
  * datasheet, one product per type and one copy. Sets errors and spreads, over rows above 0.2 ms. After
  * tandem_constant_fit_run. tandem_constant_fit_errors.known is by tandem_calibration (predictor.h). Then it
- * leaves out each generation in turn, and judges its cards by the same rows and intervals. */
+ * leaves out each generation in turn, and judges its cards by the same rows and intervals, and ratios of
+ * their times. */
 tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error);
 /* tandem_constant_fit_drop_constants: what the errors of chips left out are where these constants have no
  * effect, or are the same as another (form.def). constants: bit c is constant c. After
@@ -96,6 +114,11 @@ const tandem_spread *
 tandem_constant_fit_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_SPREAD_GROUP] */
 const tandem_device_spread *
 tandem_constant_fit_device_spreads(const tandem_constant_fit *fit); /* [TANDEM_N_PEAK] */
+const tandem_constant_fit_ratio *tandem_constant_fit_ratio_table(const tandem_constant_fit *fit, int *n);
+const tandem_ratio_fit *
+tandem_constant_fit_ratios(const tandem_constant_fit *fit); /* [TANDEM_N_RATIO_GROUP] */
+/* [0] of others, [1] of cards below 100 W. */
+const tandem_device_spread *tandem_constant_fit_device_ratio(const tandem_constant_fit *fit);
 /* Writes predictor/constants.def. */
 tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const char *path,
                                         tandem_error *error);

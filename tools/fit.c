@@ -13,6 +13,7 @@
 static struct {
     int leave_one_out;
     const char *without; /* constants; "each" */
+    const char *judge;   /* files, joined by commas */
 } fit_own;
 const cli_own_option fit_own_option[] = {
     [OPTION_LEAVE_ONE_OUT - OPTION_AFTER_LAST] =
@@ -28,6 +29,13 @@ const cli_own_option fit_own_option[] = {
              "Also fit without these constants together, or without each in turn, and print what gets worse",
          .group = 3,
          .text = &fit_own.without},
+    [OPTION_JUDGE - OPTION_AFTER_LAST] =
+        {.name = "judge",
+         .value = "FILE,...",
+         .help =
+             "With --leave-one-out: tables of cards that are judged as a generation left out, never fitted",
+         .group = 3,
+         .text = &fit_own.judge},
     {.name = NULL},
 };
 
@@ -132,6 +140,23 @@ static json_t *fit_spreads_json(const tandem_constant_fit *fit)
     return rows;
 }
 
+static json_t *fit_ratios_json(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    const tandem_constant_fit_ratio *const cell = tandem_constant_fit_ratio_table(fit, &n);
+    json_t *rows = json_array();
+    for (int i = 0; i < n; i++) {
+        const tandem_ratio_spread *const spread = &tandem_constant_fit_ratios(fit)[cell[i].group].spread;
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:o}", "device",
+                                              cell[i].gpu, "ratio", tandem_ratio_group_name(cell[i].group),
+                                              "shapes", (json_int_t)cell[i].n_shape, "median", cell[i].median,
+                                              "mean", cell[i].mean, "bias", cell[i].bias, "shared",
+                                              spread->shared, "own", spread->own, "inside", cell[i].inside,
+                                              "inside_by_others", cli_json_number(cell[i].inside_by_others)));
+    }
+    return rows;
+}
+
 static json_t *fit_device_spreads_json(const tandem_constant_fit *fit)
 {
     const tandem_device_spread *const of = tandem_constant_fit_device_spreads(fit);
@@ -155,6 +180,7 @@ static int print_fit_json(const tandem_constant_fit *fit, json_t *drops, int64_t
         json_object_set_new(result, "generation_left_out", fit_generations_json(fit));
         json_object_set_new(result, "spreads", fit_spreads_json(fit));
         json_object_set_new(result, "device_spreads", fit_device_spreads_json(fit));
+        json_object_set_new(result, "ratios", fit_ratios_json(fit));
     }
     if (fit_own.without) json_object_set(result, "dropped", drops);
     return cli_print_json(result);
@@ -195,7 +221,7 @@ static void add_value_cells(cli_table *table, const char *name, const tandem_con
 static int print_fit_constants(const tandem_constant_fit *fit)
 {
     int n = 0;
-    const int of_intervals = 2 * TANDEM_N_SPREAD_GROUP + TANDEM_N_PEAK;
+    const int of_intervals = 2 * TANDEM_N_SPREAD_GROUP + TANDEM_N_PEAK + 2 * TANDEM_N_RATIO_GROUP + 2;
     cli_table table = {0};
     const tandem_constant_fit_share *const share = tandem_constant_fit_shares(fit, &n);
     cli_table_row(&table, "constant\t>value\t>standard error\tunit\t>rows\tmeaning");
@@ -281,6 +307,30 @@ static int print_fit_calibration(const tandem_constant_fit *fit)
     return cli_table_finish(&table);
 }
 
+/* Of ratios of times on generations left out. "both": by the intervals of both times. */
+static int print_fit_ratios(const tandem_constant_fit *fit)
+{
+    int n = 0;
+    cli_table table = {0};
+    const tandem_constant_fit_ratio *const cell = tandem_constant_fit_ratio_table(fit, &n);
+    if (n == 0) return 0;
+    printf("\nRatios of times of one size in two types, each generation left out; errors are logarithms\n");
+    cli_table_row(&table, "device\tratio\t>shapes\t>median\t>mean\t>bias\t>both: half\t>inside 80 %%\t>half\t"
+                          ">inside 80 %%\t>by other cards");
+    for (int i = 0; i < n; i++) {
+        const tandem_ratio_spread *const spread = &tandem_constant_fit_ratios(fit)[cell[i].group].spread;
+        char by_others[16] = "-";
+        if (!isnan(cell[i].inside_by_others))
+            (void)snprintf(by_others, sizeof by_others, "%.0f%%", 100 * cell[i].inside_by_others);
+        cli_table_row(&table, "%s\t%s\t%lld\t%.3f\t%.3f\t%+.3f\t%.3f\t%.0f%%\t%.3f\t%.0f%%\t%s", cell[i].gpu,
+                      tandem_ratio_group_name(cell[i].group), (long long)cell[i].n_shape, cell[i].median,
+                      cell[i].mean, cell[i].bias, 1.2816 * cell[i].spread_of_both,
+                      100 * cell[i].inside_of_both, 1.2816 * hypot(spread->shared, spread->own),
+                      100 * cell[i].inside, by_others);
+    }
+    return cli_table_finish(&table);
+}
+
 static int print_fit_text(const tandem_constant_fit *fit, int64_t rows, int64_t skipped, int64_t ns)
 {
     char time[TANDEM_QUANTITY_TEXT];
@@ -291,6 +341,7 @@ static int print_fit_text(const tandem_constant_fit *fit, int64_t rows, int64_t 
     if (code == 0 && fit_own.leave_one_out) code = print_fit_errors(fit);
     if (code == 0 && fit_own.leave_one_out) code = print_fit_calibration(fit);
     if (code == 0 && fit_own.leave_one_out) code = print_fit_generations(fit);
+    if (code == 0 && fit_own.leave_one_out) code = print_fit_ratios(fit);
     return code;
 }
 
@@ -379,6 +430,20 @@ static int print_drops(fit_drops *drops)
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
+static tandem_status add_judged_files(tandem_constant_fit *fit, const cli_options *options,
+                                      tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    char path[4096];
+    for (const char *at = fit_own.judge; *at && status == TANDEM_OK; at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        (void)snprintf(path, sizeof path, "%.*s", (int)n, at);
+        status = tandem_constant_fit_judge_file(fit, path, options->force, error);
+        at += n;
+    }
+    return status;
+}
+
 /* *ns: of reading and of the fit of all rows. */
 static tandem_status fit_files(tandem_constant_fit *fit, fit_drops *drops, int64_t *ns,
                                const cli_options *options, tandem_error *error)
@@ -388,6 +453,7 @@ static tandem_status fit_files(tandem_constant_fit *fit, fit_drops *drops, int64
     const int64_t begin = tandem_now_ns();
     for (int i = 0; i < options->n_word && status == TANDEM_OK; i++)
         status = tandem_constant_fit_add_file(fit, options->word[i], options->force, error);
+    if (status == TANDEM_OK && fit_own.judge) status = add_judged_files(fit, options, error);
     if (status == TANDEM_OK) status = tandem_constant_fit_run(fit, error);
     *ns = tandem_now_ns() - begin;
     if (status == TANDEM_OK && fit_own.leave_one_out) {
@@ -426,7 +492,7 @@ static int run_fit(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_WITHOUT, OPTION_OUTPUT,
+static const int options[] = {OPTION_LEAVE_ONE_OUT, OPTION_WITHOUT, OPTION_JUDGE, OPTION_OUTPUT,
                               OPTION_FORCE,         OPTION_QUIET,   OPTION_END};
 const cli_command command_fit = {
     .name = "fit",

@@ -4,6 +4,6 @@
 #include "cli/program.h"
 
 /* The options that no other program has. */
-enum { OPTION_LEAVE_ONE_OUT = OPTION_AFTER_LAST, OPTION_WITHOUT };
+enum { OPTION_LEAVE_ONE_OUT = OPTION_AFTER_LAST, OPTION_WITHOUT, OPTION_JUDGE };
 extern const cli_own_option fit_own_option[];
 extern const cli_command command_fit;

@@ -16,10 +16,26 @@ int fit_find_device(const char *name)
     return -1;
 }
 
+/* Whether a source timed products of a card in a type and, in the same way, in another one. */
+static int has_other_type(const tandem_constant_fit *fit, const fit_row *as)
+{
+    for (size_t i = 0; i < fit->n_row; i++) {
+        const fit_row *const row = &fit->row[i];
+        if (row->gpu == as->gpu && row->manner == as->manner && row->work.work_class == TANDEM_WORK_LINEAR &&
+            row->work.type != as->work.type)
+            return 1;
+    }
+    return 0;
+}
+
+/* Of a card that is only judged, products of a source that timed two types come first: two sources may have
+ * used two cards, or one that was hotter, and the ratio of their rates is no card's. */
 const fit_row *fit_nearest_row(const tandem_constant_fit *fit, int gpu, int type)
 {
+    const double other_source = 100;
     const fit_row *best = NULL;
-    double least = INFINITY;
+    uint32_t manner = 0;
+    double least = INFINITY, apart = -1;
     for (size_t i = 0; i < fit->n_row; i++) {
         const fit_row *const row = &fit->row[i];
         const tandem_work *const w = &row->work;
@@ -30,7 +46,10 @@ const fit_row *fit_nearest_row(const tandem_constant_fit *fit, int gpu, int type
             distance = fabs(log(w->rows * w->columns / 4e7));
         } else {
             if (w->work_class != TANDEM_WORK_LINEAR || (int)w->type != type) continue;
-            distance = fabs(log(w->m / 4096)) + fabs(log(w->k / 2048)) + fabs(log(w->n / 4096));
+            if (apart < 0 || row->manner != manner)
+                apart = !(fit->judged >> gpu & 1) || has_other_type(fit, row) ? 0 : other_source;
+            manner = row->manner;
+            distance = apart + fabs(log(w->m / 4096)) + fabs(log(w->k / 2048)) + fabs(log(w->n / 4096));
         }
         if (distance < least) least = distance, best = row;
     }

@@ -13,7 +13,10 @@ enum {
     FIT_CHOICES,      /* what a choice by rule costs over the fastest way */
     FIT_MAX_DEVICES = 64,
     FIT_MAX_DEVICE_ERRORS = 256,
-    FIT_CARDS_TEXT = 256
+    FIT_CARDS_TEXT = 256,
+    FIT_MIN_SPREAD_ROWS = 10,
+    FIT_MAX_SPREAD_CELLS = 32,
+    FIT_MAX_RATIO_CELLS = 64
 };
 
 #define FIT_MIN_JUDGED_NS 2e5
@@ -22,6 +25,7 @@ typedef struct fit_row {
     tandem_work work;
     double timed_ns, ns;            /* as timed; without what the host adds more with every row */
     int gpu;                        /* index of tandem_device_get */
+    uint32_t manner;                /* of its source and method: rows of equal numbers were timed alike */
     int cell;                       /* of tandem_constant_fit.cell */
     unsigned char timed, is_fitted; /* timed: of TANDEM_TIMED_… */
     convolution_way way;            /* that its source names */
@@ -36,12 +40,21 @@ typedef struct fit_state {
     tandem_constant_fit_value share[FIT_MAX_DEVICES][TANDEM_N_COMPUTE_DTYPE + 1];
 } fit_state;
 
+/* log(predicted / measured) of a ratio of times, and the spread groups of both. */
+typedef struct fit_ratio {
+    tandem_ratio_group group;
+    int gpu;
+    double error;
+    tandem_spread_group of[2];
+} fit_ratio;
+
 struct tandem_constant_fit {
     fit_row *row;
     size_t n_row, room;
     int64_t n_skipped;
     char skipped_why[TANDEM_ERROR_TEXT]; /* of the first */
-    int force;                           /* rows of the file being read that no device can reach stay */
+    uint64_t judged;                     /* bit d: no row of tandem_device_get(d) is fitted */
+    int force, is_judging; /* force: rows of the file being read that no device can reach stay */
     tandem_constant_fit_errors *cell;
     int n_cell, cell_room;
     tandem_constant_fit_errors *generation_cell; /* the cells, without their generation */
@@ -55,6 +68,15 @@ struct tandem_constant_fit {
     double device_error[TANDEM_N_PEAK][FIT_MAX_DEVICE_ERRORS]; /* |log(share expected / share found)| */
     int n_device_error[TANDEM_N_PEAK];
     tandem_device_spread device_spread[TANDEM_N_PEAK];
+    double device_off[FIT_MAX_DEVICES]
+                     [TANDEM_N_COMPUTE_DTYPE]; /* log(share expected / share found); NaN = none */
+    fit_ratio *ratio;
+    size_t n_ratio, ratio_room;
+    tandem_constant_fit_ratio ratio_cell[FIT_MAX_RATIO_CELLS];
+    int n_ratio_cell;
+    tandem_ratio_fit ratio_of[TANDEM_N_RATIO_GROUP];
+    char ratio_cards[TANDEM_N_RATIO_GROUP][FIT_CARDS_TEXT];
+    tandem_device_spread device_ratio[2]; /* of others, and of cards below 100 W */
 };
 
 /* What a fit goes without. */
@@ -78,6 +100,19 @@ uint64_t fit_chip_of_cell(const tandem_constant_fit *fit, int c);
 void fit_close_chips(struct fit_chips *chips); /* NULL is fine */
 /* What a card of the fit reaches, from one product per type and one copy. */
 void fit_calibrate_gpu(tandem_constant_fit *fit, fit_state *state, int gpu);
+/* What was left out of cells that are off alike: |log(predicted / measured)|, sorted. */
+typedef struct spread_cells {
+    double *error[FIT_MAX_SPREAD_CELLS];
+    size_t n_row[FIT_MAX_SPREAD_CELLS];
+    double own[FIT_MAX_SPREAD_CELLS]; /* spread about the cell's median */
+    int n;
+} spread_cells;
+/* Adds n signed errors, which it sorts by their size and keeps; fewer than FIT_MIN_SPREAD_ROWS are none. */
+void fit_add_spread_cell(spread_cells *cells, double *error, size_t n);
+/* Both parts of the interval that suits at least one cell. */
+tandem_spread fit_spread_of_cells(spread_cells *cells);
+/* Ratios of rows as they were left out last. */
+tandem_status fit_judge_ratios(tandem_constant_fit *fit, tandem_error *error);
 int fit_find_device(const char *name); /* index of tandem_device_get; −1 = none */
 /* The row of a card that is nearest to a large product of a type, or, TANDEM_N_COMPUTE_DTYPE, to a copy of
  * 160 MB; NULL = none. */

@@ -23,9 +23,10 @@ static void calibrate_rate(fit_state *state, const fit_row *row, double *rate, d
 }
 
 /* What the datasheet was off, before a row was seen. */
-static void keep_device_error(tandem_constant_fit *fit, tandem_peak peak, double expected, double found)
+static void keep_device_error(tandem_constant_fit *fit, int gpu, tandem_peak peak, double expected,
+                              double found)
 {
-    if (fit->n_device_error[peak] == FIT_MAX_DEVICE_ERRORS) return;
+    if (fit->n_device_error[peak] == FIT_MAX_DEVICE_ERRORS || fit->judged >> gpu & 1) return;
     fit->device_error[peak][fit->n_device_error[peak]++] = fabs(log(expected / found));
 }
 
@@ -38,13 +39,15 @@ void fit_calibrate_gpu(tandem_constant_fit *fit, fit_state *state, int gpu)
     const tandem_reached_rates shared = *rates;
     if (copy) {
         calibrate_rate(state, copy, &rates->bytes_per_s, spec->bytes_per_s);
-        keep_device_error(fit, TANDEM_PEAK_MEMORY, shared.bytes_per_s, rates->bytes_per_s);
+        keep_device_error(fit, gpu, TANDEM_PEAK_MEMORY, shared.bytes_per_s, rates->bytes_per_s);
     }
     for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++) {
         const fit_row *const product = fit_nearest_row(fit, gpu, t);
+        fit->device_off[gpu][t] = NAN;
         if (!product) continue;
         calibrate_rate(state, product, &rates->flops_per_s[t], spec->flops_per_s[t]);
-        keep_device_error(fit, TANDEM_PEAK_COMPUTE, shared.flops_per_s[t], rates->flops_per_s[t]);
+        keep_device_error(fit, gpu, TANDEM_PEAK_COMPUTE, shared.flops_per_s[t], rates->flops_per_s[t]);
+        fit->device_off[gpu][t] = log(shared.flops_per_s[t] / rates->flops_per_s[t]);
     }
 }
 
@@ -88,64 +91,6 @@ static tandem_spread_group group_of_cell(const tandem_constant_fit *fit, int c)
     return TANDEM_SPREAD_STREAM;
 }
 
-enum { MAX_SPREAD_CELLS = 32, MIN_SPREAD_ROWS = 10 };
-
-/* What was left out of a group's cells: |log(predicted / measured)|, sorted. */
-typedef struct spread_cells {
-    double *error[MAX_SPREAD_CELLS];
-    size_t n_row[MAX_SPREAD_CELLS];
-    double own[MAX_SPREAD_CELLS]; /* spread about the cell's median */
-    int n;
-} spread_cells;
-
-/* The share of sorted errors that are at most `half`. */
-static double share_within(const double *sorted, size_t n, double half)
-{
-    size_t low = 0, high = n;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (sorted[middle] <= half)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return (double)low / (double)n;
-}
-
-/* How far the cell that is furthest from it is from 80 %. */
-static double worst_cover(const spread_cells *cells, double half)
-{
-    double worst = 0;
-    for (int c = 0; c < cells->n; c++)
-        worst = fmax(worst, fabs(share_within(cells->error[c], cells->n_row[c], half) - 0.8));
-    return worst;
-}
-
-/* The half-width with which every cell holds a share as near to 80 % as it can. */
-static double level_half_width(const spread_cells *cells)
-{
-    double best = 0, least = INFINITY;
-    for (int step = 0; step <= 1000; step++) {
-        const double half = 0.005 * pow(400, step / 1000.0), worst = worst_cover(cells, half);
-        if (worst < least) least = worst, best = half;
-    }
-    return best;
-}
-
-static void add_spread_cell(spread_cells *cells, const tandem_constant_fit *fit, int c, double *value)
-{
-    const size_t n = collect_left_out(value, fit, c);
-    if (n < MIN_SPREAD_ROWS || cells->n == MAX_SPREAD_CELLS) return;
-    const double median = tandem_median(value, n);
-    for (size_t i = 0; i < n; i++) value[i] = fabs(value[i] - median);
-    cells->own[cells->n] = tandem_median(value, n) / 0.6745;
-    (void)collect_left_out(value, fit, c);
-    for (size_t i = 0; i < n; i++) value[i] = fabs(value[i]);
-    (void)tandem_median(value, n); /* sorts */
-    cells->error[cells->n] = value;
-    cells->n_row[cells->n++] = n;
-}
-
 /* Rows, cards and mean error of a group's cell. value: signed, log(predicted / measured). */
 static void add_spread_evidence(tandem_constant_fit *fit, int g, int c, double *value)
 {
@@ -162,30 +107,31 @@ static void add_spread_evidence(tandem_constant_fit *fit, int g, int c, double *
         (void)snprintf(cards + used, FIT_CARDS_TEXT - used, "%s", gpu);
 }
 
-/* Per group: the interval that suits its cells, and of it what is a shape's own: the spread within a middling
- * cell. The rest is shared. value: [twice the rows of the fit]. */
+static int is_judged_cell(const tandem_constant_fit *fit, int c)
+{
+    return (int)(fit->judged >> fit_find_device(fit->cell[c].gpu) & 1);
+}
+
+/* value: [three times the rows of the fit]. */
 static void find_spreads(tandem_constant_fit *fit, double *value)
 {
-    const double z80 = 1.2816;
     for (int g = 0; g < TANDEM_N_SPREAD_GROUP; g++) {
         spread_cells cells = {.n = 0};
         double *room = value;
         fit->spread[g] = (tandem_spread){.cards = fit->spread_cards[g]};
         fit->spread_cards[g][0] = '\0';
         for (int c = 0; c < fit->n_cell; c++) {
-            if ((int)group_of_cell(fit, c) != g) continue;
+            if ((int)group_of_cell(fit, c) != g || is_judged_cell(fit, c)) continue;
             const int before = cells.n;
-            add_spread_cell(&cells, fit, c, room);
+            fit_add_spread_cell(&cells, room, collect_left_out(room, fit, c));
             if (cells.n == before) continue;
             room += cells.n_row[before];
             add_spread_evidence(fit, g, c, room);
         }
         if (cells.n == 0) continue;
-        const double all = level_half_width(&cells) / z80;
+        const tandem_spread found = fit_spread_of_cells(&cells);
         tandem_spread *const spread = &fit->spread[g];
-        spread->n_cell = cells.n;
-        spread->own = fmin(all, tandem_median(cells.own, (size_t)cells.n));
-        spread->shared = sqrt(all * all - spread->own * spread->own);
+        spread->n_cell = found.n_cell, spread->own = found.own, spread->shared = found.shared;
     }
 }
 
@@ -321,7 +267,7 @@ static tandem_status leave_generations_out(tandem_constant_fit *fit, fit_state *
 tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem_error *error)
 {
     fit_state *const state = malloc(sizeof *state);
-    double *const value = malloc((2 * fit->n_row + 1) * sizeof *value);
+    double *const value = malloc((3 * fit->n_row + 1) * sizeof *value);
     tandem_status status = state && value ? leave_chips_out(fit, state, error)
                                           : tandem_no_memory(error, "for %zu measured times", fit->n_row);
     if (status == TANDEM_OK) {
@@ -330,6 +276,7 @@ tandem_status tandem_constant_fit_leave_one_out(tandem_constant_fit *fit, tandem
         for (int c = 0; c < fit->n_cell; c++) find_cell_errors(fit, c, &fit->cell[c], value);
         status = leave_generations_out(fit, state, value, error);
     }
+    if (status == TANDEM_OK) status = fit_judge_ratios(fit, error);
     free(value);
     free(state);
     return status;

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/grow.h"
+#include "base/hash.h"
 #include "base/plain_text.h"
 #include "base/sort.h"
 #include "tools/fit_data.h"
@@ -16,6 +17,8 @@ tandem_status tandem_constant_fit_open(tandem_constant_fit **fit, tandem_error *
 {
     tandem_constant_fit *const made = calloc(1, sizeof *made);
     if (!made) return tandem_no_memory(error, "for a fit");
+    for (int d = 0; d < FIT_MAX_DEVICES; d++)
+        for (int t = 0; t < TANDEM_N_COMPUTE_DTYPE; t++) made->device_off[d][t] = NAN;
     *fit = made;
     return TANDEM_OK;
 }
@@ -28,6 +31,7 @@ void tandem_constant_fit_close(tandem_constant_fit *fit)
     free(fit->share);
     free(fit->cell_rows);
     free(fit->generation_cell);
+    free(fit->ratio);
     fit_close_chips(fit->chips);
     free(fit);
 }
@@ -92,6 +96,10 @@ static tandem_status add_fit_row(void *context, const tandem_timing *timing, tan
     }
     row.gpu = fit_find_device(device.name);
     row.timed = (unsigned char)tandem_timing_timed(timing);
+    row.manner =
+        (uint32_t)tandem_hash_text(tandem_hash_text(TANDEM_HASH_START, timing->source), timing->method);
+    if (fit->is_judging) fit->judged |= UINT64_C(1) << row.gpu;
+    if (fit->is_judging && tandem_is_other_kernel(&device.gpu_spec, &row.work, row.timed)) return TANDEM_OK;
     row.way = tandem_convolution_way(&row.work, timing->algorithm);
     row.cell = find_fit_cell(fit, &row);
     if (row.cell < 0) return tandem_no_memory(error, "for a fit");
@@ -104,6 +112,15 @@ tandem_status tandem_constant_fit_add_file(tandem_constant_fit *fit, const char 
 {
     fit->force = force;
     return tandem_timings_read_file(path, 1, add_fit_row, fit, error);
+}
+
+tandem_status tandem_constant_fit_judge_file(tandem_constant_fit *fit, const char *path, int force,
+                                             tandem_error *error)
+{
+    fit->is_judging = 1;
+    const tandem_status status = tandem_constant_fit_add_file(fit, path, force, error);
+    fit->is_judging = 0;
+    return status;
 }
 
 static int is_between_events(const fit_row *row, int cell)
@@ -179,7 +196,7 @@ static tandem_status choose_fitted_rows(tandem_constant_fit *fit, tandem_error *
         for (size_t i = 0; i < fit->n_row; i++) {
             fit_row *const row = &fit->row[i];
             row->is_fitted = 0;
-            if (!is_long_enough(row) || is_odd_convolution(row)) continue;
+            if (!is_long_enough(row) || is_odd_convolution(row) || fit->judged >> row->gpu & 1) continue;
             if (round == 0) {
                 all[row->cell]++;
                 continue;
@@ -277,8 +294,26 @@ static void write_number(FILE *to, const tandem_constant_fit_value *value)
             (long long)value->n_row);
 }
 
+static void write_ratios(FILE *to, const tandem_constant_fit *fit)
+{
+    static const char *const keys[TANDEM_N_RATIO_GROUP] = {
+#define RATIO_GROUP(key, name) #key,
+#include "tandem/advanced/ratios.def"
+#undef RATIO_GROUP
+    };
+    for (int g = 0; g < TANDEM_N_RATIO_GROUP; g++) {
+        const tandem_ratio_fit *const of = &fit->ratio_of[g];
+        fprintf(to, "RATIO(%s, %.3g, %.3g, %d, %.3g, \"%s\")\n", keys[g], of->spread.shared, of->spread.own,
+                of->spread.n_shape, of->error, of->cards ? of->cards : "");
+    }
+    for (int is_small = 0; is_small < 2; is_small++)
+        fprintf(to, "DEVICE_RATIO(%s, %.3g, %d)\n", is_small ? "SMALL" : "OTHER",
+                fit->device_ratio[is_small].shared, fit->device_ratio[is_small].n_share);
+}
+
 /* Who includes the file defines the rows it wants. */
-static const char *const row_macros[] = {"FITTED", "RATE", "BANDWIDTH", "SPREAD", "DEVICE"};
+static const char *const row_macros[] = {"FITTED", "RATE",  "BANDWIDTH",   "SPREAD",
+                                         "DEVICE", "RATIO", "DEVICE_RATIO"};
 enum { N_ROW_MACRO = sizeof row_macros / sizeof *row_macros };
 
 tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const char *path, tandem_error *error)
@@ -296,7 +331,11 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
         " * BANDWIDTH(card, share of the peak reached, standard error, rows)\n"
         " * SPREAD(group, shared, own, cells, rows, mean error, cards): logarithmic standard deviations on\n"
         " * chips left out\n"
-        " * DEVICE(peak, shared, shares): the same of what cards reach of a peak */\n",
+        " * DEVICE(peak, shared, shares): the same of what cards reach of a peak\n"
+        " * RATIO(group, shared, own, shapes, mean error, cards): the same of ratios of times, on\n"
+        " * generations left out\n"
+        " * DEVICE_RATIO(cards, shared, shares): the same of what cards reach of a peak in one type over\n"
+        " * another; SMALL: cards below 100 W */\n",
         to);
     for (int i = 0; i < N_ROW_MACRO; i++)
         fprintf(to, "#ifndef %s\n#define %s(...)\n#endif\n", row_macros[i], row_macros[i]);
@@ -324,6 +363,7 @@ tandem_status tandem_constant_fit_write(const tandem_constant_fit *fit, const ch
     for (int peak = 0; peak < TANDEM_N_PEAK; peak++)
         fprintf(to, "DEVICE(%s, %.3g, %d)\n", peak == TANDEM_PEAK_COMPUTE ? "COMPUTE" : "MEMORY",
                 fit->device_spread[peak].shared, fit->device_spread[peak].n_share);
+    write_ratios(to, fit);
     for (int i = 0; i < N_ROW_MACRO; i++) fprintf(to, "#undef %s\n", row_macros[i]);
     tandem_plain_end(before);
     return tandem_file_finish(&file, error);

@@ -18,7 +18,7 @@ compiles() {
 table=$root/predictor/constants.def
 compiles <"$table"
 report "constants: the table as it is" $?
-for key in FITTED SPREAD DEVICE; do
+for key in FITTED SPREAD DEVICE RATIO DEVICE_RATIO; do
     ! awk -v key="^$key\\(" '$0 ~ key && !n++ { next } 1' "$table" | compiles &&
         grep -q "one row of each key" err
     report "constants: a build without a row of $key fails and says what to do" $?

@@ -135,6 +135,71 @@ static void a_fit_finds_constants_again(void **state)
     assert_int_equal(remove(path), 0);
 }
 
+/* Products of t4 in fp32 as the start of a fit expects, and in fp16 off by a factor either way; but the
+ * largest, which say what the card reaches. Half of the sizes are of another source in fp16. */
+static void write_judged_table(const char *path, const tandem_constants *constants, double factor)
+{
+    tandem_device device;
+    tandem_reached_rates rates;
+    FILE *const to = fopen(path, "w");
+    assert_non_null(to);
+    assert_int_equal(tandem_device_find(&device, "t4", NULL), TANDEM_OK);
+    tandem_reached_rates_shared(&rates, &device.gpu_spec, constants);
+    fputs("device,source,method,operator,precision,m,k,n,time_ns\n", to);
+    for (int i = 0; i < 160; i++) {
+        tandem_work work;
+        const int is_half = i % 2, size = i / 2, is_largest = size == 0;
+        tandem_timing timing = {.kind = "linear", .m = 4096, .k = 2048, .n = 4096};
+        if (!is_largest) timing.m = 2500 + 61 * (size % 17), timing.k = 2600 + 53 * size, timing.n = 2900;
+        (void)snprintf(timing.precision, sizeof timing.precision, is_half ? "fp16" : "fp32");
+        assert_int_equal(tandem_timing_work(&work, &timing, NULL), TANDEM_OK);
+        double ns = tandem_kernel_time_of(NULL, constants, &device.gpu_spec, &rates, &work);
+        if (is_half && !is_largest) ns *= size % 4 < 2 ? factor : 1 / factor;
+        fprintf(to, "t4,%s,loop,linear,%s,%.0f,%.0f,%.0f,%.9g\n", is_half && size % 2 ? "other" : "one",
+                timing.precision, timing.m, timing.k, timing.n, ns);
+    }
+    assert_int_equal(fclose(to), 0);
+}
+
+/* Cards that are judged move no constant. Of their ratios, all but one are off by log(factor): so is the
+ * interval's half, whichever way they are off. Sizes that two sources timed are no ratio. */
+static void ratios_of_judged_cards_are_judged(void **state)
+{
+    const char *const path = "test_timings.csv", *const judged = "test_judged.csv";
+    tandem_constants constants, found[2];
+    tandem_error error = {0};
+    int n = 0;
+    (void)state;
+    tandem_constants_start(&constants);
+    write_synthetic_table(path, &constants, 0.9);
+    write_judged_table(judged, &constants, 1.3);
+    for (int k = 0; k < 2; k++) {
+        tandem_constant_fit *fit = NULL;
+        require_ok(tandem_constant_fit_open(&fit, &error), &error);
+        require_ok(tandem_constant_fit_add_file(fit, path, 0, &error), &error);
+        if (k == 1) require_ok(tandem_constant_fit_judge_file(fit, judged, 1, &error), &error);
+        require_ok(tandem_constant_fit_run(fit, &error), &error);
+        for (int c = 0; c < TANDEM_N_CONSTANT; c++)
+            found[k].value[c] = tandem_constant_fit_constants(fit)[c].value;
+        require_ok(tandem_constant_fit_leave_one_out(fit, &error), &error);
+        const tandem_constant_fit_ratio *const cell = tandem_constant_fit_ratio_table(fit, &n);
+        const tandem_ratio_fit *const of = &tandem_constant_fit_ratios(fit)[TANDEM_RATIO_LINEAR_16];
+        assert_int_equal(n, k);
+        if (k == 1) {
+            const double all = sqrt(of->spread.shared * of->spread.shared + of->spread.own * of->spread.own);
+            assert_true(strcmp(cell->gpu, "t4") == 0 && cell->n_shape == 40);
+            if (!(fabs(cell->median - log(1.3)) < 0.05 && fabs(1.2816 * all - log(1.3)) < 0.07))
+                fail_msg("median %g, half %g, of %g", cell->median, 1.2816 * all, log(1.3));
+            assert_true(isnan(cell->inside_by_others) && of->spread.n_shape == 40);
+            assert_string_equal(of->cards, "t4 ");
+        } else
+            assert_int_equal(of->spread.n_shape, 0);
+        tandem_constant_fit_close(fit);
+    }
+    assert_memory_equal(&found[0], &found[1], sizeof found[0]);
+    assert_int_equal(remove(path) + remove(judged), 0);
+}
+
 /* Convolutions between events, on two cards, each by the named one of three ways, whatever is fastest: the
  * form with a factor of its own for each way. The host takes growth_ns longer for each row of a card than for
  * the one before. */
@@ -353,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fit_finds_constants_again),
+        cmocka_unit_test(ratios_of_judged_cards_are_judged),
         cmocka_unit_test(a_named_way_is_fitted_alone_and_the_host_is_taken_off),
         cmocka_unit_test(intervals_hold_four_fifths),
         cmocka_unit_test(a_spread_has_a_shapes_own_part),

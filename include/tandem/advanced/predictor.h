@@ -291,6 +291,34 @@ double tandem_spread_shared(tandem_spread_group group, int is_measured);
  * differ by in what they reach of their peaks, and at least what two cards of one name differ by. */
 double tandem_evidence_spread_shared(int form_group, int is_measured);
 
+/* Kinds of ratios between a task's times in two types: by class, types and, of a convolution, pass. */
+typedef enum tandem_ratio_group {
+#define RATIO_GROUP(key, name) TANDEM_RATIO_##key,
+#include "tandem/advanced/ratios.def"
+#undef RATIO_GROUP
+    TANDEM_N_RATIO_GROUP
+} tandem_ratio_group;
+/* The kind of the ratio of two tasks' times that differ in type alone; TANDEM_N_RATIO_GROUP: nothing was
+ * measured of such ratios. */
+tandem_ratio_group tandem_ratio_group_of(const tandem_work *narrow, const tandem_work *wide);
+const char *tandem_ratio_group_name(tandem_ratio_group group);
+/* How far such a ratio is off: logarithmic standard deviations, of what all tasks of its kind on a device
+ * share, and of a task's own. They are as those of tandem_spread, but the device's part counts once. */
+typedef struct tandem_ratio_spread {
+    double shared, own;
+    int n_shape; /* that were measured in both types, and that it rests on; 0: on the spreads of both times */
+} tandem_ratio_spread;
+/* On generations left out of the fit, with one product of each type known. n_shape 0: no such rows. */
+typedef struct tandem_ratio_fit {
+    tandem_ratio_spread spread;
+    double error;      /* mean of |predicted / measured - 1| of these ratios */
+    const char *cards; /* that were left out, each followed by a space */
+} tandem_ratio_fit;
+const tandem_ratio_fit *tandem_ratio_fitted(tandem_ratio_group group);
+/* What cards like this one reach of their peak in one type over another, about what the fit without their
+ * generation expects: those below 100 W, or others. */
+const tandem_device_spread *tandem_device_ratio_fitted(const tandem_gpu_spec *spec);
+
 /* --- Calibration: measured times of a device sharpen the rest (predictor/calibrate.c) ------------------- */
 /* Large products give the device its rate of their type, large streams its bandwidth, tiny kernels its
  * launch: medians, never above the peak. What remains of a class's rows moves that class, in part, and
@@ -362,6 +390,22 @@ int tandem_calibration_form_group(const tandem_calibration *calibration, const t
  * they give its time, else that of its group. */
 double tandem_calibration_own_spread(const tandem_calibration *calibration, const tandem_work *work,
                                      int timed);
+/* tandem_calibration_ratio_spread: how far the ratio of two tasks' times is off that differ in type alone:
+ * where others' rows give both, of rows of equal sizes in both types about each other; where neither, as the
+ * kind of ratio is on generations left out of the fit. Otherwise, and where fewer than eight such sizes were
+ * measured, as if the errors of both times had nothing in common; n_shape is then 0. Cost: that of up to 256
+ * times by others' rows, once for each kernel. */
+tandem_ratio_spread tandem_calibration_ratio_spread(const tandem_calibration *calibration,
+                                                    const tandem_work *narrow, const tandem_work *wide);
+/* What a task's time is over that of another task, and its 80 % interval. */
+typedef struct tandem_time_ratio {
+    double ratio, low, high;
+    tandem_ratio_spread spread;
+} tandem_time_ratio;
+/* tandem_calibrated_ratio: of two tasks that differ in type alone. 0: a device has no units for one of the
+ * types; *ratio is unchanged. */
+int tandem_calibrated_ratio(tandem_time_ratio *ratio, const tandem_calibration *calibration,
+                            const tandem_work *narrow, const tandem_work *wide);
 /* Rows of others: of a tandem_others_kernel that a task has asked for, else 0; all that ship. */
 int64_t tandem_calibration_kernel_rows(const tandem_calibration *calibration, int kernel);
 int64_t tandem_calibration_others_count(const tandem_calibration *calibration);
