@@ -72,6 +72,21 @@ static tandem_status map_measured_costs(tandem_costs *costs, const tandem_step *
 
 /* --- Predicted costs ------------------------------------------------------------------------------------ */
 
+/* All zero where the task is none of two types. */
+static ratio_spread spread_over_fp32(const tandem_latency *latency, const tandem_cost_key *key)
+{
+    const tandem_calibration *const calibration = tandem_latency_calibration(latency);
+    tandem_cost_key wide_key = *key;
+    tandem_work narrow, wide;
+    wide_key.precision = tandem_precision_get(TANDEM_PRECISION_FP32)->name;
+    wide_key.from = wide_key.to = TANDEM_F32;
+    if (!calibration || key->kind != TANDEM_COST_OP || !tandem_work_of(&narrow, key) || !narrow.is_product ||
+        narrow.type == TANDEM_F32 || !tandem_work_of(&wide, &wide_key))
+        return (ratio_spread){0, 0};
+    const tandem_ratio_spread spread = tandem_calibration_ratio_spread(calibration, &narrow, &wide);
+    return (ratio_spread){(float)spread.shared, (float)spread.own};
+}
+
 static void predict_costs(tandem_costs *costs, const tandem_step *step, int contention,
                           const tandem_cost_source *source, const tandem_latency *latency)
 {
@@ -89,6 +104,7 @@ static void predict_costs(tandem_costs *costs, const tandem_step *step, int cont
         costs->form_group[at.slot][contention] = (short)form_group;
         costs->variant_cost[at.slot].ns[contention] = ns;
         costs->origin[at.slot][contention] = TANDEM_ORIGIN_PREDICTED;
+        if (form_group >= 0) costs->ratio[at.slot] = spread_over_fp32(latency, &at.key);
     }
 }
 
@@ -104,7 +120,8 @@ static tandem_status fill_predicted_costs(tandem_costs *costs, tandem_arena *are
     const size_t n_slot = (size_t)step->n_task * TANDEM_MAX_VARIANT;
     if (!costs->spread) costs->spread = tandem_arena_array(arena, n_slot, sizeof *costs->spread);
     if (!costs->form_group) costs->form_group = tandem_arena_array(arena, n_slot, sizeof *costs->form_group);
-    if (!costs->spread || !costs->form_group)
+    if (!costs->ratio) costs->ratio = tandem_arena_array(arena, n_slot, sizeof *costs->ratio);
+    if (!costs->spread || !costs->form_group || !costs->ratio)
         return tandem_no_memory(error, "to predict the times of %d tasks", step->n_task);
     const char *const co_runner = contention == TANDEM_CONTENDED ? source->co_runner : "";
     const tandem_status status =
@@ -319,34 +336,67 @@ static int predicted_variant(const tandem_sim_class *class, int t, tandem_precis
     return -1;
 }
 
-static double add_predicted(form_sum *sum, const tandem_sim_class *class, int t, int variant, int contention)
+/* A task whose time is predicted in two precisions, by the form: both slots. */
+typedef struct predicted_pair {
+    size_t narrow, wide;
+    double narrow_ns, wide_ns;
+} predicted_pair;
+
+/* 0: task t is none. */
+static int find_pair(predicted_pair *pair, const tandem_sim_class *class, int t, tandem_precision precision,
+                     int contention)
 {
-    const size_t slot = tandem_cost_slot(&class->costs, t, variant);
-    const double ns = (double)class->costs.variant_cost[slot].ns[contention];
-    add_to_form_sum(sum, class->costs.form_group[slot][contention], ns,
-                    class->costs.n_fitted[contention] > 0);
-    return ns;
+    const tandem_costs *const costs = &class->costs;
+    if (!tandem_step_is_product(class->step, t)) return 0;
+    const int wide = predicted_variant(class, t, TANDEM_PRECISION_FP32, contention),
+              narrow = wide >= 0 ? predicted_variant(class, t, precision, contention) : -1;
+    if (narrow < 0) return 0;
+    pair->narrow = tandem_cost_slot(costs, t, narrow), pair->wide = tandem_cost_slot(costs, t, wide);
+    pair->narrow_ns = (double)costs->variant_cost[pair->narrow].ns[contention];
+    pair->wide_ns = (double)costs->variant_cost[pair->wide].ns[contention];
+    return costs->form_group[pair->narrow][contention] >= 0 && costs->form_group[pair->wide][contention] >= 0;
+}
+
+/* Two sums of times whose ratio is asked for, and what their errors add up to. Errors of a task's time in the
+ * narrow precision are those in fp32 and those of the ratio, which have nothing in common. So the ratio of
+ * sums is off by the tasks' own ratios, in the shares a of the narrow sum, and by times in fp32 as far as a
+ * differs from the share b of the wide sum: Σ a ρ + Σ (a − b) ε. */
+typedef struct ratio_sum {
+    double narrow_ns, wide_ns;
+    double shared, wide_shared, own_square;
+} ratio_sum;
+
+static void add_pair_errors(ratio_sum *sum, const tandem_sim_class *class, const predicted_pair *pair,
+                            int contention)
+{
+    const tandem_costs *const costs = &class->costs;
+    const ratio_spread *const ratio = &costs->ratio[pair->narrow];
+    const int group = costs->form_group[pair->wide][contention];
+    const double a = pair->narrow_ns / sum->narrow_ns, apart = a - pair->wide_ns / sum->wide_ns,
+                 wide_own =
+                     tandem_spread_fitted((tandem_spread_group)(group % (int)TANDEM_N_SPREAD_GROUP))->own;
+    sum->shared += a * (double)ratio->shared;
+    sum->wide_shared += apart * tandem_evidence_spread_shared(group, costs->n_fitted[contention] > 0);
+    sum->own_square += a * a * (double)ratio->own * (double)ratio->own + apart * apart * wide_own * wide_own;
 }
 
 double tandem_replayer_product_ratio(double *half, const tandem_replayer *replayer, int c,
                                      tandem_precision precision)
 {
+    const double z80 = 1.2816;
     const tandem_sim_class *class = &tandem_replayer_program(replayer)->classes[c];
     const int contention = class->co_runner[0] ? TANDEM_CONTENDED : TANDEM_ALONE;
-    form_sum of[2] = {{.own_square = 0}, {.own_square = 0}};
-    double wide_ns = 0, narrow_ns = 0;
-    for (int t = 0; t < class->step->n_task; t++) {
-        if (!tandem_step_is_product(class->step, t)) continue;
-        const int wide = predicted_variant(class, t, TANDEM_PRECISION_FP32, contention),
-                  narrow = wide >= 0 ? predicted_variant(class, t, precision, contention) : -1;
-        if (narrow < 0) continue;
-        wide_ns += add_predicted(&of[0], class, t, wide, contention);
-        narrow_ns += add_predicted(&of[1], class, t, narrow, contention);
-    }
-    const double wide_half = form_half_interval(&of[0]), narrow_half = form_half_interval(&of[1]);
-    if (!(wide_ns > 0) || isnan(wide_half) || isnan(narrow_half)) return 0;
-    *half = sqrt(wide_half * wide_half + narrow_half * narrow_half);
-    return narrow_ns / wide_ns;
+    ratio_sum sum = {0};
+    predicted_pair pair;
+    for (int t = 0; t < class->step->n_task; t++)
+        if (find_pair(&pair, class, t, precision, contention))
+            sum.narrow_ns += pair.narrow_ns, sum.wide_ns += pair.wide_ns;
+    if (!(sum.wide_ns > 0)) return 0;
+    for (int t = 0; t < class->step->n_task; t++)
+        if (find_pair(&pair, class, t, precision, contention))
+            add_pair_errors(&sum, class, &pair, contention);
+    *half = expm1(z80 * sqrt(sum.shared * sum.shared + sum.wide_shared * sum.wide_shared + sum.own_square));
+    return sum.narrow_ns / sum.wide_ns;
 }
 
 /* The time of a task's variant where it was measured; −1: it was not. */

@@ -15,12 +15,19 @@ typedef struct tandem_variant_cost {
 } tandem_variant_cost;
 
 /* Arrays are [n_task × TANDEM_MAX_VARIANT], with tandem_cost_slot as the index, and belong to an arena. */
+/* How far a time by the form is off over the same task's in fp32: logarithmic standard deviations of what
+ * tasks share, and of a task's own. */
+typedef struct ratio_spread {
+    float shared, own;
+} ratio_spread;
+
 typedef struct tandem_costs {
     tandem_variant_cost *variant_cost; /* of a reduce: ns with idle ranks, and with ranks that compute */
     unsigned char (*origin)[TANDEM_N_CONTENTION]; /* tandem_origin of each time */
     float (*spread)[TANDEM_N_CONTENTION];         /* of predicted times; NULL = there are none */
     short (*form_group)[TANDEM_N_CONTENTION];     /* tandem_calibration_form_group, else −1 */
-    float (*sigma)[TANDEM_N_CONTENTION];          /* of measured times: see monte_carlo.c */
+    ratio_spread *ratio; /* of products, by slot: of their time over that in fp32; NULL = there are none */
+    float (*sigma)[TANDEM_N_CONTENTION]; /* of measured times: see monte_carlo.c */
     int64_t n_fitted[TANDEM_N_CONTENTION], n_contradicting[TANDEM_N_CONTENTION];
     int n_others[TANDEM_N_CONTENTION][TANDEM_N_OTHERS_KERNEL]; /* rows of others of each kernel */
     tandem_kernel_style style;                                 /* of predicted times */

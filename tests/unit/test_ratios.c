@@ -48,7 +48,7 @@ static void ask_cards(tandem_answer *answer, tandem_planner *planner)
     require_ok(tandem_planner_ask(answer, planner, &question, &error), &error);
 }
 
-/* All times of a class's products that cost keys say are of a precision. */
+/* All times of a class's products that cost keys say are of a precision. Sums of gradients are none. */
 static void shift_by_hand(tandem_planner *planner, int c, tandem_precision precision, double factor)
 {
     tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
@@ -59,7 +59,7 @@ static void shift_by_hand(tandem_planner *planner, int c, tandem_precision preci
             tandem_cost_key key;
             if (!tandem_step_cost_key(step, t, variant, &key) || key.kind != TANDEM_COST_OP ||
                 step->task[t].op < 0 || !tandem_op_is_adjustable(&step->graph->op[step->task[t].op]) ||
-                strcmp(key.precision, name) != 0)
+                strncmp(key.signature, "accumulate", 10) == 0 || strcmp(key.precision, name) != 0)
                 continue;
             for (int contended = 0; contended < 2; contended++) {
                 const int64_t ns = tandem_replayer_variant_ns(replayer, c, t, variant, contended);

@@ -174,9 +174,10 @@ tandem_status tandem_replayer_missing_cost(const tandem_replayer *replayer, int 
  * Of class c in the plan of the last run; of its all-reduces; and of all classes. */
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
 /* tandem_replayer_product_ratio: what class c's products take in `precision` over what the same take in
- * fp32, of sums over all tasks whose times are predicted in both. 0: there are none. *half: half of the
- * ratio's 80 % interval over it: of both sums' intervals, as if their errors had nothing in common. Cost:
- * O(tasks). */
+ * fp32, of sums over all tasks whose times a description or others' rows give in both. 0: there are none.
+ * *half: the ratio's 80 % interval is from ratio / (1 + half) to ratio · (1 + half): of how far the tasks'
+ * own ratios are off (tandem_calibration_ratio_spread), and times in fp32 where a task's shares of both sums
+ * differ. Cost: O(tasks). */
 double tandem_replayer_product_ratio(double *half, const tandem_replayer *replayer, int c,
                                      tandem_precision precision);
 const tandem_allreduce_source *tandem_replayer_allreduce_source(const tandem_replayer *replayer);
