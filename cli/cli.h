@@ -84,7 +84,7 @@ typedef struct cli_options {
     int zero;            /* stage; 0 = none */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, without_update,
         from_description, force, measure_loss;
-    const char *precision, *pass, *list, *calibrate; /* predict */
+    const char *precision, *over, *pass, *list, *calibrate; /* predict */
     const char *import;                              /* profile: tables, instead of measuring */
     int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
     double limit;                                    /* compare: largest allowed error; < 0 = none */

@@ -15,6 +15,7 @@ typedef struct prediction {
     tandem_work work;
     tandem_kernel_time time;
     predict_interval interval;
+    predict_ratio ratio;
     tandem_spread_group group;
     const tandem_reached_rates *rates;
     int64_t n_row;           /* of the device, that calibrate it */
@@ -45,11 +46,11 @@ static tandem_status read_pass_option(tandem_pass *pass, const char *text, tande
 }
 
 /* The key of a task in a precision: one-byte operands are summed into two bytes. */
-static tandem_status make_operator_key(tandem_cost_key *key, const cli_options *options, tandem_error *error)
+static tandem_status make_operator_key(tandem_cost_key *key, const cli_options *options, const char *name,
+                                       tandem_error *error)
 {
     tandem_precision precision;
     tandem_pass pass;
-    const char *const name = options->precision ? options->precision : "fp32";
     tandem_status status = tandem_precision_find(&precision, name, error);
     if (status == TANDEM_OK) status = read_pass_option(&pass, options->pass, error);
     if (status != TANDEM_OK) return status;
@@ -106,6 +107,26 @@ static tandem_status check_operator_numbers(const char *signature, tandem_error 
     return TANDEM_OK;
 }
 
+static tandem_status make_ratio(prediction *p, const tandem_calibration *calibration,
+                                const cli_options *options, tandem_error *error)
+{
+    tandem_cost_key key;
+    tandem_work wide;
+    if (!options->over) return TANDEM_OK;
+    if (!p->work.is_product)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--over compares products and convolutions, whose types set their rate; '%s' is "
+            "neither",
+            p->operator);
+    const tandem_status status = make_operator_key(&key, options, options->over, error);
+    if (status != TANDEM_OK) return status;
+    if (!tandem_work_of(&wide, &key) || !tandem_calibrated_ratio(&p->ratio.of, calibration, &p->work, &wide))
+        return tandem_error_set(error, TANDEM_MISSING, "%s has no units for %s", p->device, key.precision);
+    p->ratio.over = key.precision;
+    return tandem_calibration_check_others(calibration, error);
+}
+
 static tandem_status make_prediction(prediction *p, predict_devices *devices, const tandem_cost_key *key,
                                      const cli_options *options, tandem_error *error)
 {
@@ -132,7 +153,7 @@ static tandem_status make_prediction(prediction *p, predict_devices *devices, co
     p->source = tandem_calibration_evidence(calibration, &p->work);
     p->is_measured = p->n_row > 0 || p->n_others > 0;
     p->interval = predict_interval_of(calibration, &p->work, 0, p->time.ns);
-    return TANDEM_OK;
+    return make_ratio(p, calibration, options, error);
 }
 
 static int print_prediction_json(const prediction *p)
@@ -162,6 +183,11 @@ static int print_prediction_json(const prediction *p)
     json_object_set_new(result, "others_rows", json_integer((json_int_t)p->n_others));
     json_object_set_new(result, "own_about_others", json_integer((json_int_t)p->n_own));
     json_object_set_new(result, "unmeasured_kernel", json_boolean(p->source == TANDEM_EVIDENCE_OTHER_KERNEL));
+    if (p->ratio.over)
+        json_object_set_new(result, "ratio",
+                            json_pack("{s:s,s:f,s:[f,f],s:i}", "over", p->ratio.over, "ratio",
+                                      p->ratio.of.ratio, "interval_80", p->ratio.of.low, p->ratio.of.high,
+                                      "shapes", p->ratio.of.spread.n_shape));
     return cli_print_json(result);
 }
 
@@ -214,6 +240,20 @@ static void print_interval_basis(const prediction *p)
                p->is_measured ? "" : "; nothing measured says what this card reaches of its peaks");
 }
 
+static void print_ratio(const prediction *p)
+{
+    const tandem_time_ratio *const of = &p->ratio.of;
+    if (!p->ratio.over) return;
+    printf("  ratio      %.3f x the time in %s, 80%% between %.3f and %.3f; ", of->ratio, p->ratio.over,
+           of->low, of->high);
+    if (of->spread.n_shape == 0)
+        printf("no size was measured in both, so both\n  intervals add up\n");
+    else
+        printf("of %d sizes measured in\n  both, %s\n", of->spread.n_shape,
+               p->n_others > 0 ? "each predicted without its own rows"
+                               : "on generations left out of the fit");
+}
+
 static int print_prediction_text(const prediction *p)
 {
     char time[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
@@ -238,6 +278,7 @@ static int print_prediction_text(const prediction *p)
                t->by_rows);
     print_prediction_source(p);
     print_interval_basis(p);
+    print_ratio(p);
     return 0;
 }
 
@@ -260,7 +301,8 @@ static int predict_one(predict_devices *devices, const cli_options *options)
     tandem_error error = {0};
     tandem_cost_key key;
     prediction p = {.device = NULL};
-    tandem_status status = make_operator_key(&key, options, &error);
+    const char *const name = options->precision ? options->precision : "fp32";
+    tandem_status status = make_operator_key(&key, options, name, &error);
     if (status == TANDEM_OK) status = make_prediction(&p, devices, &key, options, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     return options->json ? print_prediction_json(&p) : print_prediction_text(&p);
@@ -279,9 +321,9 @@ static int run_predict(const cli_options *options)
     return code;
 }
 
-static const int options[] = {
-    OPTION_DEVICE,           OPTION_PRECISION, OPTION_PASS, OPTION_LIST,  OPTION_CALIBRATE, OPTION_FORCE,
-    OPTION_FROM_DESCRIPTION, OPTION_OUTPUT,    OPTION_DB,   OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_DEVICE, OPTION_PRECISION, OPTION_OVER,  OPTION_PASS,
+                              OPTION_LIST,   OPTION_CALIBRATE, OPTION_FORCE, OPTION_FROM_DESCRIPTION,
+                              OPTION_OUTPUT, OPTION_DB,        OPTION_QUIET, OPTION_END};
 const cli_command command_predict = {
     .name = "predict",
     .words = "[OPERATOR]",
@@ -290,6 +332,7 @@ const cli_command command_predict = {
     .description =
         "Examples:\n"
         "  tandem predict --device h100 \"linear m=4096 k=1280 n=3840\" --precision fp32 --pass dgrad\n"
+        "  tandem predict --device t4 \"linear m=2048 k=1024 n=1024\" --precision fp16 --over fp32\n"
         "  tandem predict --list measured.csv --calibrate three_rows.csv\n"
         "--list takes a timing table (docs/predicting.md); where a row has a time, errors are printed. -o\n"
         "writes every row with its predicted time.",

@@ -34,6 +34,12 @@ typedef struct predict_interval {
 predict_interval predict_interval_of(const tandem_calibration *calibration, const tandem_work *work,
                                      int timed, double ns);
 
+/* --over: what a task takes over the same in another precision. */
+typedef struct predict_ratio {
+    const char *over; /* NULL: not asked for */
+    tandem_time_ratio of;
+} predict_ratio;
+
 /* --list. Returns the exit code. */
 int predict_list(predict_devices *devices, const cli_options *options);
 

@@ -83,6 +83,25 @@ static tandem_status count_row(prediction_list *list, const tandem_timing *timin
                  : tandem_no_memory(error, "for a list of operators");
 }
 
+/* Columns of a row's time over that in another precision, empty where there is none, and what both intervals
+ * are made of. */
+static void write_ratio(const prediction_list *list, const tandem_calibration *calibration,
+                        const tandem_timing *timing, const tandem_work *work, const predict_interval *own)
+{
+    tandem_timing over = *timing;
+    tandem_work wide;
+    tandem_time_ratio ratio;
+    if (!list->options->over) return;
+    (void)snprintf(over.precision, sizeof over.precision, "%s", list->options->over);
+    if (!work->is_product || tandem_timing_work(&wide, &over, NULL) != TANDEM_OK || wide.type == work->type ||
+        !tandem_calibrated_ratio(&ratio, calibration, work, &wide))
+        fputs(",,,,,,", list->file.stream);
+    else
+        fprintf(list->file.stream, ",%.4g,%.4g,%.4g,%d,%.4g,%.4g", ratio.ratio, ratio.low, ratio.high,
+                ratio.spread.n_shape, ratio.spread.shared, ratio.spread.own);
+    fprintf(list->file.stream, ",%.4g,%.4g", own->shared, own->own);
+}
+
 static tandem_status visit_list_row(void *context, const tandem_timing *timing, tandem_error *error)
 {
     prediction_list *const list = context;
@@ -101,10 +120,12 @@ static tandem_status visit_list_row(void *context, const tandem_timing *timing, 
     const predict_interval interval = predict_interval_of(calibration, &work, timed, timed_ns);
     if (list->file.stream) {
         const predict_interval own_interval = predict_interval_of(calibration, &work, 0, time.ns);
-        fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s,%.4g\n", (long long)timing->line,
-                device, timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
+        fprintf(list->file.stream, "%lld,%s,%s,%s,%s,%.4g,%.4g,%.4g,%s,%.4g", (long long)timing->line, device,
+                timing->kind, timing->precision, tandem_pass_name(timing->pass), 1e-3 * time.ns,
                 1e-3 * own_interval.low_ns, 1e-3 * own_interval.high_ns, tandem_time_bound_name(time.bound),
                 1e-3 * timed_ns);
+        write_ratio(list, calibration, timing, &work, &own_interval);
+        fputc('\n', list->file.stream);
     }
     return count_row(list, timing, device, timed_ns, interval, error);
 }
@@ -224,8 +245,10 @@ int predict_list(predict_devices *devices, const cli_options *options)
     tandem_status status =
         options->output ? tandem_file_open(&list.file, options->output, &error) : TANDEM_OK;
     if (status == TANDEM_OK && list.file.stream)
-        fputs("line,device,operator,precision,pass,predicted_us,low_us,high_us,bound,as_timed_us\n",
-              list.file.stream);
+        fprintf(list.file.stream,
+                "line,device,operator,precision,pass,predicted_us,low_us,high_us,bound,as_timed_us%s\n",
+                options->over ? ",ratio,ratio_low,ratio_high,ratio_shapes,ratio_shared,ratio_own,shared,own"
+                              : "");
     if (status == TANDEM_OK)
         status = tandem_timings_read_file(options->list, 0, visit_list_row, &list, &error);
     if (status == TANDEM_OK && list.file.stream) status = tandem_file_finish(&list.file, &error);
