@@ -66,6 +66,7 @@ typedef struct other_row {
     float shape[TANDEM_N_SHAPE];
     float residual, weight, agreement, ns; /* residual: still with the level */
     int manner;
+    uint32_t source; /* a hash of it and of its method */
 } other_row;
 
 /* How far rows are from what the others of them give: a logarithmic standard deviation, and the most that
@@ -302,7 +303,9 @@ static tandem_status add_other_row(void *context, const tandem_timing *timing, t
     *row = (other_row){.ns = (float)timing->time_ns,
                        .residual = (float)log(timing->time_ns / ns),
                        .agreement = (float)agreement_of(&work, timed),
-                       .manner = manner_of(&work, timed)};
+                       .manner = manner_of(&work, timed),
+                       .source = (uint32_t)tandem_hash_text(
+                           tandem_hash_text(TANDEM_HASH_START, timing->source), timing->method)};
     locate_work(row->shape, &work, timed);
     return TANDEM_OK;
 }
@@ -802,15 +805,15 @@ double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, in
 
 /* --- Ratios --------------------------------------------------------------------------------------------- */
 
-/* Of the rows at a shape, timed alike, from `begin` on: their mean residual. NaN: none, or one that is mostly
- * a host's events. */
-static double mean_residual_at(const other_set *set, int begin, int manner, const float *shape)
+/* Of rows of the same source and shape, timed alike, from `begin` on: their mean residual. NaN: none, or one
+ * that is mostly a host's events. */
+static double mean_residual_like(const other_set *set, int begin, const other_row *like)
 {
     double sum = 0;
     int n = 0;
     for (int i = begin; i < set->n; i++) {
         const other_row *const row = &set->row[i];
-        if (row->manner != manner || square_apart(row->shape, shape) >= same_shape) continue;
+        if (row->source != like->source || square_apart(row->shape, like->shape) >= same_shape) continue;
         if (row->weight < 0.25F) return NAN;
         sum += (double)row->residual;
         n++;
@@ -825,17 +828,17 @@ static double off_at(const other_set *set, tandem_work_class class, int manner, 
     return set->level[manner] + residual_of_nearest(NULL, set, class, shape, same_shape) - measured;
 }
 
-/* Places of the first row at each shape that both kernels have. */
+/* Places of the first row at each shape that a source timed in both kernels. */
 static int list_pairs(int *place, const other_set *narrow, const other_set *wide, int manner)
 {
     int n = 0;
     for (int i = 0; i < narrow->n; i++) {
-        const float *const shape = narrow->row[i].shape;
-        int is_first = narrow->row[i].manner == manner;
+        const other_row *const row = &narrow->row[i];
+        int is_first = row->manner == manner;
         for (int k = 0; k < n && is_first; k++)
-            is_first = square_apart(narrow->row[place[k]].shape, shape) >= same_shape;
-        if (is_first && !isnan(mean_residual_at(narrow, i, manner, shape)) &&
-            !isnan(mean_residual_at(wide, 0, manner, shape)))
+            is_first = square_apart(narrow->row[place[k]].shape, row->shape) >= same_shape;
+        if (is_first && !isnan(mean_residual_like(narrow, i, row)) &&
+            !isnan(mean_residual_like(wide, 0, row)))
             place[n++] = i;
     }
     return n;
@@ -851,10 +854,10 @@ static tandem_ratio_spread spread_of_pairs(const other_set *narrow, const other_
     const int step = (n_pair + MOST - 1) / MOST;
     if (n_pair < LEAST) return (tandem_ratio_spread){NAN, NAN, n_pair};
     for (int k = 0; k < n_pair; k += step) {
-        const float *const shape = narrow->row[place[k]].shape;
-        const double a = mean_residual_at(narrow, place[k], manner, shape),
-                     b = mean_residual_at(wide, 0, manner, shape);
-        off[n++] = fabs(off_at(narrow, class, manner, shape, a) - off_at(wide, class, manner, shape, b));
+        const other_row *const row = &narrow->row[place[k]];
+        const double a = mean_residual_like(narrow, place[k], row), b = mean_residual_like(wide, 0, row);
+        off[n++] =
+            fabs(off_at(narrow, class, manner, row->shape, a) - off_at(wide, class, manner, row->shape, b));
     }
     qsort(off, (size_t)n, sizeof *off, compare_doubles);
     /* of n exchangeable ones, the next lies below the k-th with probability k / (n + 1) */
