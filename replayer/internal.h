@@ -14,13 +14,13 @@ typedef struct tandem_variant_cost {
     uint64_t workspace_bytes;        /* 0 where nothing is known */
 } tandem_variant_cost;
 
-/* Arrays are [n_task × TANDEM_MAX_VARIANT], with tandem_cost_slot as the index, and belong to an arena. */
 /* How far a time by the form is off over the same task's in fp32: logarithmic standard deviations of what
  * tasks share, and of a task's own. */
 typedef struct ratio_spread {
     float shared, own;
 } ratio_spread;
 
+/* Arrays are [n_task × TANDEM_MAX_VARIANT], with tandem_cost_slot as the index, and belong to an arena. */
 typedef struct tandem_costs {
     tandem_variant_cost *variant_cost; /* of a reduce: ns with idle ranks, and with ranks that compute */
     unsigned char (*origin)[TANDEM_N_CONTENTION]; /* tandem_origin of each time */

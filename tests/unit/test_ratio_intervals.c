@@ -147,6 +147,31 @@ static void a_described_ratio_has_its_own_interval(void **state)
     tandem_calibration_close(c);
 }
 
+/* The spread of a ratio with an own row in each of the first n_type types, as the prediction has them. */
+static double spread_with_own(int n_type)
+{
+    const tandem_work works[] = {linear_in("fp16", 4096, 1024, 1024), linear_in("fp32", 4096, 1024, 1024)};
+    tandem_calibration *const c = open_calibration("t4", 1);
+    char notes[TANDEM_CALIBRATION_NOTES];
+    for (int k = 0; k < n_type; k++)
+        assert_int_equal(
+            tandem_calibration_add(c, &works[k], tandem_calibrated_ns(NULL, c, &works[k]), 0, NULL),
+            TANDEM_OK);
+    tandem_calibration_finish(c, notes);
+    const tandem_ratio_spread spread = tandem_calibration_ratio_spread(c, &works[0], &works[1]);
+    assert_true(spread.n_shape > 50);
+    tandem_calibration_close(c);
+    return hypot(spread.shared, spread.own);
+}
+
+/* What a plan's answer asks to be timed narrows the interval that it rests on. */
+static void own_rows_of_both_types_narrow_a_ratio(void **state)
+{
+    const double without = spread_with_own(0), of_one = spread_with_own(1), of_both = spread_with_own(2);
+    (void)state;
+    assert_true(of_one < 0.95 * without && of_both < 0.8 * without && of_both < of_one);
+}
+
 /* --- Of sums -------------------------------------------------------------------------------------------- */
 
 enum { MAX_PAIRS = 256, N_DRAW = 20000 };
@@ -268,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(common_errors_cancel_and_opposite_ones_add_up),
                                        cmocka_unit_test(seven_pairs_are_too_few),
                                        cmocka_unit_test(a_described_ratio_has_its_own_interval),
+                                       cmocka_unit_test(own_rows_of_both_types_narrow_a_ratio),
                                        cmocka_unit_test(a_ratio_of_sums_is_as_far_off_as_draws)};
     return cmocka_run_group_tests_name("ratio_intervals", tests, NULL, NULL);
 }
