@@ -38,6 +38,11 @@ enum {
         sizeof(char[]){
 #define RATIO(...) 0,
 #include "predictor/constants.def"
+        },
+    N_DEVICE_RATIO =
+        sizeof(char[]){
+#define DEVICE_RATIO(...) 0,
+#include "predictor/constants.def"
         }
 };
 #define COMPLETE                                                                                             \
@@ -144,12 +149,12 @@ static const tandem_ratio_fit ratio_fits[TANDEM_N_RATIO_GROUP] = {
 
 const tandem_ratio_fit *tandem_ratio_fitted(tandem_ratio_group group) { return &ratio_fits[group]; }
 
-enum { RATIO_OTHER, RATIO_SMALL };
+enum { RATIO_OTHER, RATIO_SMALL, N_RATIO_CARDS };
 static const tandem_device_spread device_ratios[] = {
 #define DEVICE_RATIO(cards, shared, shares) [RATIO_##cards] = {shared, shares},
 #include "predictor/constants.def"
 };
-_Static_assert(sizeof device_ratios == 2 * sizeof *device_ratios, COMPLETE);
+_Static_assert((int)N_DEVICE_RATIO == (int)N_RATIO_CARDS, COMPLETE);
 
 const tandem_device_spread *tandem_device_ratio_fitted(const tandem_gpu_spec *spec)
 {
