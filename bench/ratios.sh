@@ -35,4 +35,5 @@ for fold in ${FOLDS:-0 1 2 3 4 5 6 7 8 9}; do
     done
 done
 cd "$work"
+# shellcheck disable=SC2086 # one folder each
 "$here/bench/ratios.py" ${FOLDS:-0 1 2 3 4 5 6 7 8 9}

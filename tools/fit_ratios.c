@@ -19,10 +19,8 @@ typedef struct ratio_row {
 static uint64_t task_hash(const fit_row *row)
 {
     const tandem_work *const w = &row->work;
-    const int of_row[] = {row->gpu, (int)row->manner, (int)w->work_class, (int)w->pass};
-    const double sizes[] = {w->count, w->m, w->n, w->k};
-    uint64_t hash = tandem_hash_bytes(TANDEM_HASH_START, of_row, sizeof of_row);
-    hash = tandem_hash_bytes(hash, sizes, sizeof sizes);
+    const double what[] = {row->gpu, row->manner, w->work_class, w->pass, w->count, w->m, w->n, w->k};
+    const uint64_t hash = tandem_hash_bytes(TANDEM_HASH_START, what, sizeof what);
     return tandem_hash_bytes(hash, &w->convolution, sizeof w->convolution);
 }
 
