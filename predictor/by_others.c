@@ -792,15 +792,20 @@ int64_t tandem_by_others_own(tandem_by_others *of, const tandem_work *work, int 
 
 /* --- Spread --------------------------------------------------------------------------------------------- */
 
+/* How much wider than among rows a spread is at a task: 1 where rows are near. */
+static double growth_at(const asking *ask, const tandem_work *work)
+{
+    const double most = known_spread(&ask->of->set[ask->set], work->work_class, ask->manner).unknown;
+    float at[TANDEM_N_SHAPE];
+    locate_work(at, work, ask->timed);
+    return sqrt(fmax(1, known_answer(ask->of, ask->set, work->work_class, at).unknown / fmax(0.01, most)));
+}
+
 double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, int timed)
 {
     asking ask;
     if (!begin_asking(&ask, of, work, timed)) return NAN;
-    const rows_spread spread = known_spread(&of->set[ask.set], work->work_class, ask.manner);
-    float at[TANDEM_N_SHAPE];
-    locate_work(at, work, timed);
-    const double unknown = known_answer(of, ask.set, work->work_class, at).unknown;
-    return spread.own * sqrt(fmax(1, unknown / fmax(0.01, spread.unknown)));
+    return known_spread(&of->set[ask.set], work->work_class, ask.manner).own * growth_at(&ask, work);
 }
 
 /* --- Ratios --------------------------------------------------------------------------------------------- */
@@ -889,7 +894,9 @@ tandem_ratio_spread tandem_by_others_ratio_spread(tandem_by_others *of, const ta
     if (known->wide != b.set + 1)
         *known = (ratio_of_sets){
             b.set + 1, ratio_spread_of_sets(&of->set[a.set], &of->set[b.set], narrow->work_class, a.manner)};
-    return known->spread;
+    const double growth = fmax(growth_at(&a, narrow), growth_at(&b, wide));
+    return (tandem_ratio_spread){growth * known->spread.shared, growth * known->spread.own,
+                                 known->spread.n_shape};
 }
 
 int tandem_by_others_lacks_memory(const tandem_by_others *of) { return of->lacks_memory; }

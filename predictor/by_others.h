@@ -59,7 +59,8 @@ double tandem_by_others_spread(tandem_by_others *of, const tandem_work *work, in
 /* tandem_by_others_ratio_spread: how far the ratio of two tasks' times is off that differ in type alone. Of
  * rows of equal sizes in both kernels, timed alike, it compares the ratio with what rows of all other sizes
  * say. NaN where fewer than eight sizes are in both. Of up to 128 of them, evenly spaced: that which 80 % do
- * not exceed over 1.2816; a quarter of its square is shared. Cost: O(rows of one · rows of the other), and
+ * not exceed over 1.2816; a quarter of its square is shared. Outside of all rows of either kernel it grows as
+ * the spread of times does. Cost: O(rows of one · rows of the other), and
  * 256 times tandem_by_others_ns, once. */
 tandem_ratio_spread tandem_by_others_ratio_spread(tandem_by_others *of, const tandem_work *narrow,
                                                   const tandem_work *wide, int timed);
