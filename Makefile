@@ -8,7 +8,7 @@ B := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 .DEFAULT_GOAL := all
 
 include folders.mk
-include mk/flags.mk mk/parts.mk mk/compile.mk mk/cuda.mk mk/products.mk mk/programs.mk
+include mk/flags.mk mk/parts.mk mk/compile.mk mk/cuda.mk mk/ptx.mk mk/products.mk mk/programs.mk
 
 all: $(CUDA_LIBRARY) $(addprefix $(B)/,tandem tandem-rank libtandem.so libtandem_runtime.so \
     libtandem_backend.so libtandem_kernels.so) $(PLUGINS) ## the program and the libraries

@@ -39,6 +39,7 @@ $(TEST_PARTS):
 $(B)/tests/% $(B)/obj/tests/%: private OWN_CFLAGS += -Wno-unused-result -Wno-unused-parameter
 
 $(TESTS): | $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0
+$(B)/tests/ptx/test_ptx_kernels: | $(PTX_DOORS)
 $(addprefix $(B)/tests/,unit/test_runtime fault/test_runtime_memory): | $(B)/tandem-rank \
     $(B)/libtandem_backend.so
 $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/support/fail_allocation.o $(B)/flags
@@ -97,7 +98,7 @@ $(ONNX_TRAIN): $(B)/obj/tests/onnx/train_steps.o $(CORE) $(MODEL_FILES) $(BACKEN
 	@$(CXX) $(LINK_FLAGS) -o $@ $^ $(CORE_LIBS) $(BACKEND_LIBS)
 
 tests: $(TESTS) $(B)/bench/mckp $(B)/tests/libtandem_cuda.so $(B)/tests/libtandem_cuda_kernels.so.0 \
-    $(CARD_PROGRAMS)
+    $(CARD_PROGRAMS) $(PTX_DOORS)
 
 SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh \
     $(sort $(wildcard tests/torch/test_*.sh tests/python/test_*.sh tests/property/test_*.sh))
