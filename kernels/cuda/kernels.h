@@ -80,7 +80,8 @@ int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, 
 int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
                            const float *scale, tandem_cuda_stream stream);
 
-/* Rounds to nearest. B: n·(both sizes). CPU: bf16_from_f32, f32_from_bf16. */
+/* Rounds to nearest. B: n·(both sizes). CPU: bf16_from_f32, f32_from_bf16. A NaN from or to
+ * f16 has no payload on a GPU. */
 int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
                         tandem_cuda_stream stream);
 

@@ -378,19 +378,25 @@ extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, cons
 
 /* --- Back, and between floats --------------------------------------------------------------------------- */
 
-/* y = x, or x·scale. */
+/* x·factor of a code; a float as it is: a GPU makes of a NaN times 1 another NaN. */
+template <typename From> static __device__ __forceinline__ float value_of_number(float x, float factor)
+{
+    return sizeof(From) == 1 ? TANDEM_MUL(x, factor) : x;
+}
+
+/* y = x·scale of codes; of floats, y = x, and scale is NULL. */
 template <typename To, typename From>
 KERNEL convert(To *__restrict__ y /* [n] */, const From *__restrict__ x /* [n] */, size_t n,
                const float *__restrict__ scale)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
-    const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bits of a number */
+    const float factor = sizeof(From) == 1 ? *scale : 0;
     for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
-        for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
+        for (int i = 0; i < OCTET; i++) value[i] = value_of_number<From>(value[i], factor);
         store_octet(y + o * OCTET, value);
     });
-    if (rest < n) store_one(y + rest, TANDEM_MUL(load_one(x + rest), factor));
+    if (rest < n) store_one(y + rest, value_of_number<From>(load_one(x + rest), factor));
 }
 
 template <typename From>

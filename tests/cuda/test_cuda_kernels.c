@@ -532,8 +532,10 @@ static void float_casts_are_the_same(void **state)
     assert_int_equal(tandem_cuda_convert(half, TANDEM_CUDA_F16, x, TANDEM_CUDA_F32, N, NULL), 0);
     for (size_t i = 0; i < N; i++) assert_int_equal(half[i], tandem_f16_of(x[i]));
     assert_int_equal(tandem_cuda_convert(wide, TANDEM_CUDA_F32, half, TANDEM_CUDA_F16, N, NULL), 0);
-    for (size_t i = 0; i < N; i++)
-        assert_int_equal(tandem_bits_of(wide[i]), tandem_bits_of(tandem_f32_of_f16(half[i])));
+    for (size_t i = 0; i < N; i++) { /* a GPU's instruction has one NaN */
+        const float value = tandem_f32_of_f16(half[i]);
+        assert_true(isnan(value) ? isnan(wide[i]) : tandem_bits_of(wide[i]) == tandem_bits_of(value));
+    }
     free_array(half);
     free_array(expected);
     free_array(right);

@@ -40,6 +40,17 @@ void *call_numbers(call *c, tandem_cuda_float type, size_t n, double largest)
     return at;
 }
 
+/* Each has another payload. */
+void call_put_nans(void *at, tandem_cuda_float type, size_t n)
+{
+    for (size_t i = 3; i < n; i += 16) {
+        if (type == TANDEM_CUDA_F32)
+            ((uint32_t *)at)[i] = 0xFFC12345u - (uint32_t)i;
+        else
+            ((uint16_t *)at)[i] = (uint16_t)((type == TANDEM_CUDA_BF16 ? 0xFFE1u : 0xFE11u) - i % 16);
+    }
+}
+
 int32_t *call_integers(call *c, size_t n, double largest)
 {
     int32_t *const at = new_array(c, n * sizeof *at, 1);

@@ -24,6 +24,7 @@ void *call_array(call *c, size_t bytes);                                       /
 void *call_copy(call *c, const void *from, size_t bytes);                      /* written by the host */
 void *call_numbers(call *c, tandem_cuda_float type, size_t n, double largest); /* drawn */
 int32_t *call_integers(call *c, size_t n, double largest);
+void call_put_nans(void *at, tandem_cuda_float type, size_t n); /* in every 16th place */
 void *call_result_array(call *c, tandem_cuda_float type, size_t n);
 void call_check(call *c, int failed, const char *what);
 void call_bytes(call *c, const char *what, const void *at, size_t bytes);

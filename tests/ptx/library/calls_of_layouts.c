@@ -6,7 +6,8 @@
 static void call_transpose(call *c)
 {
     const size_t bytes = c->n * call_size(c->type);
-    const void *const x = call_numbers(c, c->type, c->n, 3);
+    void *const x = call_numbers(c, c->type, c->n, 3);
+    if (c->type != TANDEM_CUDA_F16) call_put_nans(x, c->type, c->n);
     const tandem_cuda_permutation matrix = {{1, 1, c->columns, c->rows}, {0, 0, 1, c->columns}};
     void *const y = call_result_array(c, c->type, c->n);
     float *const wide = call_array(c, 4 * c->n);
@@ -22,7 +23,8 @@ static void call_heads(call *c)
 {
     enum { BATCH = 2, HEADS = 3, ROWS = 5 };
     const size_t depth = c->columns, n = BATCH * HEADS * ROWS * depth, bytes = n * call_size(c->type);
-    const void *const x = call_numbers(c, c->type, n, 3);
+    void *const x = call_numbers(c, c->type, n, 3);
+    call_put_nans(x, c->type, n);
     const tandem_cuda_permutation p = {{BATCH, HEADS, ROWS, depth},
                                        {ROWS * HEADS * depth, depth, HEADS * depth, 1}};
     for (int is_wide = 0; is_wide < 2; is_wide++) {
@@ -96,7 +98,8 @@ static void call_embedding(call *c)
 static void call_moved_rows(call *c)
 {
     const size_t bytes = c->n * call_size(c->type), kept = 5;
-    const void *const x = call_numbers(c, c->type, c->n, 3);
+    void *const x = call_numbers(c, c->type, c->n, 3);
+    call_put_nans(x, c->type, c->n);
     const float *const row = call_numbers(c, TANDEM_CUDA_F32, c->columns, 1);
     for (long shift = -1; shift < 2; shift++) {
         void *const y = call_result_array(c, c->type, c->n);
@@ -157,7 +160,8 @@ static void call_images_as_columns(call *c)
     }
     const tandem_cuda_pool pool = {2, 9, 7, (int)c->columns, 5, 4, 3, 3, 2, 1};
     const size_t n_in = 2 * 9 * 7 * c->columns, n_out = 2 * 5 * 4 * c->columns * 9, size = call_size(c->type);
-    const void *const x = call_numbers(c, TANDEM_CUDA_F32, n_in, 2);
+    void *const x = call_numbers(c, TANDEM_CUDA_F32, n_in, 2);
+    call_put_nans(x, TANDEM_CUDA_F32, n_in);
     for (size_t element = 1; element <= 4; element *= 2) {
         void *const columns = call_array(c, n_out * element);
         call_check(c, tandem_cuda_im2col(columns, x, element, &pool, NULL), "im2col");
