@@ -57,7 +57,8 @@ void ptx_set_options(ptx_machine *machine, const ptx_options *options);
 /* Adds a module's kernels. NULL, or what is wrong with the text, which the machine owns. */
 const char *ptx_load(ptx_machine *machine, const char *module, const char *text);
 
-/* An array of the host that kernels may use; `is_written`: the host has written it. */
+/* An array of the host that kernels may use; `is_written`: the host has written it. Leave a gap between
+ * arrays: an access from one into the next is within bounds. */
 void ptx_add_memory(ptx_machine *machine, void *at, size_t bytes, int is_written);
 void ptx_remove_memory(ptx_machine *machine, const void *at);
 void ptx_mark_written(ptx_machine *machine, const void *at, size_t bytes);

@@ -170,13 +170,13 @@ static int32_t address(operands *o, int bits, int64_t *offset)
 /* --- Instructions of lanes ------------------------------------------------------------------------------ */
 
 typedef struct lane_form {
-    ptx_operation operation;
     const char *spellings;
+    ptx_operation operation;
     char kind[4]; /* of the result and three operands */
 } lane_form;
 
 static const lane_form lane_forms[] = {
-#define LANES(id, spellings, to, a, b, c, value) {PTX_##id, spellings, {#to[0], #a[0], #b[0], #c[0]}},
+#define LANES(id, spellings, to, a, b, c, value) {spellings, PTX_##id, {#to[0], #a[0], #b[0], #c[0]}},
 #include "tests/ptx/instructions.def"
 #undef LANES
 };

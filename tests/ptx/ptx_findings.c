@@ -111,6 +111,8 @@ void ptx_add_memory(ptx_machine *machine, void *at, size_t bytes, int is_written
     ptx_array *const own = &machine->array[place];
     *own = (ptx_array){.at = at, .bytes = bytes, .state = ptx_must(calloc(bytes + 1, 1)), .first = bytes};
     own->writer = ptx_must(calloc(bytes + 1, sizeof *own->writer));
+    own->stored = ptx_must(calloc(bytes + 1, sizeof *own->stored));
+    own->epoch = ptx_must(calloc(bytes + 1, sizeof *own->epoch));
     if (is_written) memset(own->state, PTX_IS_WRITTEN, bytes);
 }
 
@@ -120,6 +122,8 @@ void ptx_remove_memory(ptx_machine *machine, const void *at)
         if (machine->array[k].at != at) continue;
         free(machine->array[k].state);
         free(machine->array[k].writer);
+        free(machine->array[k].stored);
+        free(machine->array[k].epoch);
         machine->n_array--;
         memmove(&machine->array[k], &machine->array[k + 1],
                 (size_t)(machine->n_array - k) * sizeof *machine->array);

@@ -125,12 +125,14 @@ static void load_parameter(const ptx_machine *machine, ptx_warp *warp, const ptx
     }
 }
 
-void ptx_compute_lanes(const ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint32_t lanes)
-{
-    const int ulp = machine->options.ulp;
-    switch ((ptx_operation)i->operation) {
+/* One function for each of instructions.def. */
+typedef void lane_function(const ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i,
+                           uint32_t lanes);
 #define LANES(id, spellings, kind_to, kind_a, kind_b, kind_c, value)                                         \
-    case PTX_##id: {                                                                                         \
+    static void lanes_##id(const ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i,             \
+                           uint32_t lanes)                                                                   \
+    {                                                                                                        \
+        const int ulp = machine->options.ulp;                                                                \
         TYPE_##kind_to *const to = operand_place(machine, warp, i->to[0]);                                   \
         const TYPE_##kind_a *const at_a = operand_place(machine, warp, i->with[0]);                          \
         const TYPE_##kind_b *const at_b = operand_place(machine, warp, i->with[1]);                          \
@@ -144,15 +146,21 @@ void ptx_compute_lanes(const ptx_machine *machine, ptx_warp *warp, const ptx_ins
             (void)b, (void)c;                                                                                \
             WRITE_##kind_to(to, lane, value);                                                                \
         }                                                                                                    \
-        break;                                                                                               \
     }
 #include "tests/ptx/instructions.def"
 #undef LANES
-    case PTX_SETP: compare_lanes(machine, warp, i, lanes); break;
-    case PTX_SPLIT: split_lanes(machine, warp, i, lanes); break;
-    case PTX_JOIN: join_lanes(machine, warp, i, lanes); break;
-    case PTX_SPECIAL: read_special(machine, warp, i, lanes); break;
-    case PTX_LOAD_PARAM: load_parameter(machine, warp, i, lanes); break;
-    default: break;
-    }
+
+static lane_function *const lane_functions[] = {
+#define LANES(id, ...) [PTX_##id] = lanes_##id,
+#include "tests/ptx/instructions.def"
+#undef LANES
+    [PTX_SETP] = compare_lanes,
+    [PTX_SPECIAL] = read_special,
+    [PTX_SPLIT] = split_lanes,
+    [PTX_JOIN] = join_lanes,
+    [PTX_LOAD_PARAM] = load_parameter};
+
+void ptx_compute_lanes(const ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint32_t lanes)
+{
+    lane_functions[i->operation](machine, warp, i, lanes);
 }

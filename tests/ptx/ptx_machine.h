@@ -84,7 +84,9 @@ typedef struct ptx_array {
     uint8_t *at;
     size_t bytes;
     uint8_t *state;
-    uint32_t *writer;   /* the block that has stored it in this launch, where state says so */
+    uint32_t *writer; /* the warp that has stored it in this launch, where state says so: 32·block + warp */
+    uint32_t *stored; /* and when, and after how many barriers of its block */
+    uint32_t *epoch;
     size_t first, last; /* what this launch has touched: first < last */
 } ptx_array;
 
@@ -105,13 +107,17 @@ struct ptx_machine {
     uint8_t *parameters;
     unsigned grid, block;
     int has_stopped;
+    uint64_t begun;     /* times of a launch are the instructions executed since */
+    uint32_t *fenced;   /* when each warp executed its last fence; 32 per block */
+    uint32_t *released; /* after how many barriers each block executed its last atomic on an array */
+    uint8_t *releaser;  /* which of its warps did */
 };
 
 /* Of a byte of shared memory: who used it last, since which barrier of its block, and which one of its warp.
  */
 typedef struct ptx_shared_byte {
-    uint32_t write_epoch, read_epoch, write_sync, read_sync;
-    int16_t write_warp, read_warp; /* read: MANY */
+    uint32_t write_epoch, read_epoch, atomic_epoch, write_sync, read_sync;
+    int16_t write_warp, read_warp, atomic_warp; /* the last two: MANY */
     int8_t write_lane, read_lane;
     uint8_t is_written;
 } ptx_shared_byte;
@@ -148,6 +154,8 @@ void *ptx_must(void *memory); /* aborts the test on NULL */
 
 /* ptx_memory.c */
 void ptx_begin_launch(ptx_machine *machine);
+void ptx_end_launch(ptx_machine *machine);
+void ptx_fence(ptx_machine *machine, const ptx_warp *warp);
 void ptx_load_lanes(ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint32_t lanes);
 void ptx_store_lanes(ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint32_t lanes);
 void ptx_atomic_lanes(ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint32_t lanes);

@@ -1,10 +1,18 @@
 /* ptx_memory.c: loads, stores and atomics, and what is known of each byte: of shared memory, who used it
  * since which barrier; of arrays, what this launch has read and stored. */
+#include <stdlib.h>
+
 #include "tests/ptx/ptx_machine.h"
 
 enum { MANY = -2 };
 
 /* --- Shared memory -------------------------------------------------------------------------------------- */
+
+/* Whether other warps have used a byte by an atomic since the last barrier. */
+static int is_met_by_atomic(const ptx_warp *warp, const ptx_shared_byte *byte)
+{
+    return byte->atomic_epoch == warp->block->epoch && byte->atomic_warp != (int)warp->number;
+}
 
 /* The PTX ISA orders accesses of one warp's lanes only by barriers; a shuffle orders none. */
 static void check_shared_load(ptx_machine *machine, const ptx_warp *warp, const ptx_instruction *i,
@@ -12,6 +20,7 @@ static void check_shared_load(ptx_machine *machine, const ptx_warp *warp, const 
 {
     const uint32_t epoch = warp->block->epoch;
     if (!byte->is_written) ptx_report(machine, PTX_SHARED_UNWRITTEN, i);
+    if (is_met_by_atomic(warp, byte)) ptx_report(machine, PTX_SHARED_RACE, i);
     if (byte->write_epoch == epoch) {
         if (byte->write_warp != (int)warp->number)
             ptx_report(machine, PTX_SHARED_RACE, i);
@@ -32,7 +41,7 @@ static void check_shared_store(ptx_machine *machine, const ptx_warp *warp, const
     const uint32_t epoch = warp->block->epoch;
     const int own = (int)warp->number;
     if ((byte->write_epoch == epoch && byte->write_warp != own) ||
-        (byte->read_epoch == epoch && byte->read_warp != own))
+        (byte->read_epoch == epoch && byte->read_warp != own) || is_met_by_atomic(warp, byte))
         ptx_report(machine, PTX_SHARED_RACE, i);
     else if ((byte->write_epoch == epoch && byte->write_lane != lane && byte->write_sync == warp->sync) ||
              (byte->read_epoch == epoch && byte->read_lane != lane && byte->read_sync == warp->sync))
@@ -41,6 +50,21 @@ static void check_shared_store(ptx_machine *machine, const ptx_warp *warp, const
     byte->write_sync = warp->sync;
     byte->write_warp = (int16_t)own;
     byte->write_lane = (int8_t)lane;
+    byte->is_written = 1;
+}
+
+/* An atomic races with other warps' plain accesses, but with no atomic. */
+static void check_shared_atomic(ptx_machine *machine, const ptx_warp *warp, const ptx_instruction *i,
+                                ptx_shared_byte *byte)
+{
+    const uint32_t epoch = warp->block->epoch;
+    const int own = (int)warp->number, is_first = byte->atomic_epoch != epoch;
+    if (!byte->is_written) ptx_report(machine, PTX_SHARED_UNWRITTEN, i);
+    if ((byte->write_epoch == epoch && byte->write_warp != own) ||
+        (byte->read_epoch == epoch && byte->read_warp != own))
+        ptx_report(machine, PTX_SHARED_RACE, i);
+    byte->atomic_warp = (int16_t)(is_first || byte->atomic_warp == own ? own : MANY);
+    byte->atomic_epoch = epoch;
     byte->is_written = 1;
 }
 
@@ -82,6 +106,44 @@ void ptx_begin_launch(ptx_machine *machine)
         a->last = 0;
     }
     machine->has_stopped = 0;
+    machine->begun = machine->executed;
+    machine->fenced = ptx_must(calloc((size_t)machine->grid * PTX_LANES, sizeof *machine->fenced));
+    machine->released = ptx_must(calloc(machine->grid, sizeof *machine->released));
+    machine->releaser = ptx_must(calloc(machine->grid, 1));
+}
+
+void ptx_end_launch(ptx_machine *machine)
+{
+    free(machine->fenced);
+    free(machine->released);
+    free(machine->releaser);
+}
+
+static uint32_t time_now(const ptx_machine *machine)
+{
+    return (uint32_t)(machine->executed - machine->begun);
+}
+
+static uint32_t number_of_warp(const ptx_warp *warp)
+{
+    return warp->block->number * PTX_LANES + warp->number;
+}
+
+void ptx_fence(ptx_machine *machine, const ptx_warp *warp)
+{
+    machine->fenced[number_of_warp(warp)] = time_now(machine);
+}
+
+/* Whether a block knows what another one has stored: the writer executed a fence after the store,
+ * and its block an atomic, which a barrier or one warp's order puts after the store; and this block executed
+ * an atomic, too. Whether the fence came before the atomic is not looked at. */
+static int is_published(const ptx_machine *machine, const ptx_block *block, const ptx_array *a, size_t b)
+{
+    const uint32_t writer = a->writer[b], other = writer / PTX_LANES, released = machine->released[other];
+    if (other == block->number) return 1;
+    const int is_own = a->epoch[b] == released && machine->releaser[other] == writer % PTX_LANES;
+    return block->has_acquired && a->stored[b] <= machine->fenced[writer] &&
+           (a->epoch[b] < released || is_own);
 }
 
 static ptx_array *array_around(ptx_machine *machine, uint64_t at)
@@ -111,19 +173,21 @@ static void check_load(ptx_machine *machine, const ptx_block *block, const ptx_i
     if (!(a->state[b] & PTX_IS_WRITTEN)) ptx_report(machine, PTX_GLOBAL_UNWRITTEN, i);
     if (a->state[b] & PTX_WAS_STORED) {
         if (i->is_read_only) ptx_report(machine, PTX_STALE_READ, i);
-        if (a->writer[b] != block->number && !block->has_acquired) ptx_report(machine, PTX_BLOCK_RACE, i);
+        if (!is_published(machine, block, a, b)) ptx_report(machine, PTX_BLOCK_RACE, i);
     }
     if (i->is_read_only) a->state[b] |= PTX_WAS_READ_ONLY;
 }
 
-static void check_store(ptx_machine *machine, const ptx_block *block, const ptx_instruction *i, ptx_array *a,
+static void check_store(ptx_machine *machine, const ptx_warp *warp, const ptx_instruction *i, ptx_array *a,
                         size_t b)
 {
     if (a->state[b] & PTX_WAS_READ_ONLY) ptx_report(machine, PTX_STALE_READ, i);
-    if (a->state[b] & PTX_WAS_STORED && a->writer[b] != block->number && !block->has_acquired)
+    if (a->state[b] & PTX_WAS_STORED && !is_published(machine, warp->block, a, b))
         ptx_report(machine, PTX_BLOCK_RACE, i);
     a->state[b] |= PTX_IS_WRITTEN | PTX_WAS_STORED;
-    a->writer[b] = block->number;
+    a->writer[b] = number_of_warp(warp);
+    a->stored[b] = time_now(machine);
+    a->epoch[b] = warp->block->epoch;
 }
 
 static uint8_t *global(ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint64_t at,
@@ -145,7 +209,7 @@ static uint8_t *global(ptx_machine *machine, ptx_warp *warp, const ptx_instructi
     if (first + bytes > a->last) a->last = first + bytes;
     for (size_t b = first; b < first + bytes; b++)
         if (stores)
-            check_store(machine, warp->block, i, a, b);
+            check_store(machine, warp, i, a, b);
         else
             check_load(machine, warp->block, i, a, b);
     return a->at + first;
@@ -238,7 +302,7 @@ static uint32_t combined(ptx_atom kind, uint32_t old, uint32_t x)
     return x;
 }
 
-/* Atomics race with no atomic; of shared memory they are checked for their bounds alone. */
+/* Bounds and alignment are checked as of plain accesses. */
 static uint8_t *reach_atomically(ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, int lane)
 {
     const int is_unaware = machine->options.is_unaware;
@@ -246,8 +310,13 @@ static uint8_t *reach_atomically(ptx_machine *machine, ptx_warp *warp, const ptx
     uint8_t *const at = reach(machine, warp, i, lane, !i->is_shared);
     machine->options.is_unaware = is_unaware;
     const uint64_t first = address_of_lane(machine, warp, i, lane);
-    for (unsigned b = 0; at && i->is_shared && b < 4; b++) warp->block->shadow[first + b].is_written = 1;
-    if (!i->is_shared) warp->block->has_acquired = 1;
+    for (unsigned b = 0; at && i->is_shared && !is_unaware && b < 4; b++)
+        check_shared_atomic(machine, warp, i, &warp->block->shadow[first + b]);
+    if (!i->is_shared) {
+        warp->block->has_acquired = 1;
+        machine->released[warp->block->number] = warp->block->epoch;
+        machine->releaser[warp->block->number] = (uint8_t)warp->number;
+    }
     return at;
 }
 
@@ -259,7 +328,8 @@ void ptx_atomic_lanes(ptx_machine *machine, ptx_warp *warp, const ptx_instructio
         const uint32_t x = ptx_place(machine, warp, i->with[1])[lane];
         uint32_t old;
         memcpy(&old, at, sizeof old);
-        memcpy(at, &(uint32_t){combined((ptx_atom)i->kind, old, x)}, sizeof old);
+        const uint32_t next = combined((ptx_atom)i->kind, old, x);
+        memcpy(at, &next, sizeof next);
         if (i->to[0] != PTX_NO_PLACE) ptx_place(machine, warp, i->to[0])[lane] = old;
     }
 }

@@ -88,7 +88,7 @@ float ptx_exp2(float x, int flushes, int ulp)
 {
     x = flushed(x, flushes);
     if (x == 0) return 1;
-    return flushed(stray((float)exp2(x), ulp), flushes);
+    return flushed(stray((float)exp2((double)x), ulp), flushes);
 }
 
 float ptx_reciprocal(float x, int flushes, int ulp)

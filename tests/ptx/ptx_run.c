@@ -145,7 +145,7 @@ static int run_together(ptx_machine *machine, ptx_warp *warp, const ptx_instruct
 static void run_instruction(ptx_machine *machine, ptx_warp *warp, const ptx_instruction *i, uint32_t lanes)
 {
     switch ((ptx_operation)i->operation) {
-    case PTX_LOAD: ptx_load_lanes(machine, warp, i, lanes); break;
+    case PTX_LOAD:
     case PTX_LOAD_PARAM_AT: ptx_load_lanes(machine, warp, i, lanes); break;
     case PTX_STORE: ptx_store_lanes(machine, warp, i, lanes); break;
     case PTX_ATOMIC: ptx_atomic_lanes(machine, warp, i, lanes); break;
@@ -154,7 +154,7 @@ static void run_instruction(ptx_machine *machine, ptx_warp *warp, const ptx_inst
     case PTX_MMA: ptx_multiply(machine, warp, i); break;
     case PTX_WARP_BAR: warp->sync++; break;
     case PTX_BAR: warp->is_at_barrier = 1; break;
-    case PTX_FENCE: break;
+    case PTX_FENCE: ptx_fence(machine, warp); break;
     case PTX_NOTHING: break;
     default: ptx_compute_lanes(machine, warp, i, lanes); break;
     }
@@ -357,6 +357,7 @@ void ptx_launch(ptx_machine *machine, int kernel, unsigned grid, unsigned block,
             break;
         }
     for (int b = 0; b < p.n_block; b++) close_block(&p.block[b]);
+    ptx_end_launch(machine);
     free(p.block);
     free(parameters);
 }

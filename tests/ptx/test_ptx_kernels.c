@@ -35,8 +35,13 @@ static const char *arch(void) { return getenv("PTX_ARCH") ? getenv("PTX_ARCH") :
 
 static double number_of(const door_result *r, size_t i)
 {
-    if (r->type == TANDEM_CUDA_F32) return (double)((const float *)r->bytes)[i];
-    const uint16_t bits = ((const uint16_t *)r->bytes)[i];
+    float x;
+    uint16_t bits;
+    if (r->type == TANDEM_CUDA_F32) {
+        memcpy(&x, r->bytes + sizeof x * i, sizeof x);
+        return (double)x;
+    }
+    memcpy(&bits, r->bytes + sizeof bits * i, sizeof bits);
     return (double)(r->type == TANDEM_CUDA_F16 ? tandem_f32_of_f16(bits) : tandem_f32_of_bf16(bits));
 }
 
@@ -131,15 +136,23 @@ static int print_findings(const char *call, int type, size_t columns)
     return n;
 }
 
+/* Cards before 8.0 multiply no bf16: the kernels of that are empty there, and the host does not launch them.
+ */
+static int is_empty_on(const char *call, int type)
+{
+    return atoi(arch()) < 80 && type == TANDEM_CUDA_BF16 && strcmp(call, "attention") == 0;
+}
+
 static int run_call(int call, int type, size_t columns)
 {
+    const char *const name = host->call_name(call);
     door_results on_gpu = {.n = 0}, on_host = {.n = 0};
     int wrong = 0;
     if (gpu->run(call, type, columns, &on_gpu)) {
         host->run(call, type, columns, &on_host);
-        wrong = judge_call(host->call_name(call), type, columns, &on_host, &on_gpu);
+        wrong = is_empty_on(name, type) ? 0 : judge_call(name, type, columns, &on_host, &on_gpu);
     }
-    wrong += print_findings(host->call_name(call), type, columns);
+    wrong += print_findings(name, type, columns);
     free_results(&on_gpu);
     free_results(&on_host);
     return wrong;
