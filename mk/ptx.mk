@@ -32,3 +32,14 @@ $(B)/ptx/coroutines.so: $(CUDA_AS_COROUTINES) $(PTX_CALLS) $(PTX_MACHINE) $(B)/o
 
 # What most of the time goes into.
 $(addprefix $(B)/obj/tests/ptx/ptx_,lanes.o memory.o matrix.o run.o): private OWN_CFLAGS += -O3
+
+ifeq ($(PTX_DOORS),)
+check-ptx:
+	@echo "SKIP: the kernels' PTX: it is built where nvcc is, and without sanitizers"
+else
+check-ptx: ## the kernels' PTX for four architectures, and as a card may round
+	@$(MAKE) --no-print-directory PTX_ARCHS="75 80 89 90" $(B)/tests/ptx/test_ptx_kernels
+	@scripts/check_ptx.sh $(B) 75 80 89 90
+endif
+
+.PHONY: check-ptx

@@ -47,6 +47,7 @@ stage() {
 stage tests env STARTS=$starts make --no-print-directory test LONG=1
 stage lint make --no-print-directory lint
 [ "${1:-}" != --all ] || stage neighbours tests/fault/neighbours.sh
+[ "${1:-}" != --all ] || stage ptx make --no-print-directory check-ptx
 stage address make --no-print-directory SAN=address,undefined test ONLY="$address"
 stage threads make --no-print-directory SAN=thread test ONLY="$threads"
 echo "---"

@@ -46,9 +46,10 @@ waits() {
     esac
 }
 # What takes longest begins first, so that at the end none runs beside nothing.
-longest="python/test_python.sh cuda/test_cuda_graphs cli/run.sh cli/test_card_scripts.sh cli/test_cuda.sh
-cli/test_study.sh conformance/test_operators cli/test_estimate.sh cli/test_options.sh cli/test_hostile.sh
-torch/test_truth.sh cli/test_documents.sh fault/test_store_damage cli/test_truth.sh slurm/run.sh"
+longest="python/test_python.sh cuda/test_cuda_graphs ptx/test_ptx_kernels cli/run.sh
+cli/test_card_scripts.sh cli/test_cuda.sh cli/test_study.sh conformance/test_operators
+cli/test_estimate.sh cli/test_options.sh cli/test_hostile.sh torch/test_truth.sh cli/test_documents.sh
+fault/test_store_damage cli/test_truth.sh slurm/run.sh"
 
 passed=0 failed=0 skipped=0
 # count LOG: "PASSED FAILED SKIPPED PLANNED": lines of TAP; PLANNED is empty where there is no plan.
