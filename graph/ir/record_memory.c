@@ -23,6 +23,8 @@ static tandem_status check_block(const tandem_recorded_memory *memory, int b, ta
         return refuse_block(error, b, "has an impossible size");
     if (block->born < 0 || block->born >= block->freed || !is_event(memory, block->freed, 1))
         return refuse_block(error, b, "is not released after it is allocated, in the step's events");
+    if (b > 0 && block->born < memory->block[b - 1].born)
+        return refuse_block(error, b, "is allocated before the one before it");
     if (!is_event(memory, block->rest, -1))
         return refuse_block(error, b, "is read at an event that the step does not have");
     if (block->n_reader < 0 || block->first_reader < 0 ||

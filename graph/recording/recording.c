@@ -162,16 +162,17 @@ typedef char call_text[TANDEM_RECORDED_TEXT + 1];
 
 /* text: [n_call] of calls that grow. */
 static tandem_status read_calls(tandem_recorded_call *call, call_text *text,
-                                const tandem_recorded_graph *recording, int64_t more,
+                                const tandem_recorded_graph *recording, int64_t batch,
                                 tandem_json_location *location, const json_t *calls)
 {
+    const int64_t more = batch - recording->batch;
     tandem_status status = TANDEM_OK;
     for (int i = 0; i < recording->n_call && status == TANDEM_OK; i++) {
         const json_t *const object = json_array_get(calls, (size_t)i);
         (void)snprintf(location->path, sizeof location->path, "calls[%d]", i);
         status = read_recorded_call(&call[i], location, object);
         if (status == TANDEM_OK && more &&
-            !tandem_recorded_grow(&call[i], json_object_get(object, "growth"), more, text[i]))
+            !tandem_recorded_grow(&call[i], json_object_get(object, "growth"), more, batch, text[i]))
             status = tandem_json_refuse(location, "growth", "does not give sizes above 0 at this batch");
     }
     return status;
@@ -183,8 +184,7 @@ static tandem_status record_calls(tandem_graph **graph, tandem_recorded_graph *r
     const size_t n = (size_t)recording->n_call;
     tandem_recorded_call *const call = calloc(n, sizeof *call + sizeof(call_text));
     if (!call) return tandem_no_memory(location->error, "for a recording of %d calls", recording->n_call);
-    tandem_status status =
-        read_calls(call, (call_text *)(call + n), recording, batch - recording->batch, location, calls);
+    tandem_status status = read_calls(call, (call_text *)(call + n), recording, batch, location, calls);
     recording->call = call;
     recording->batch = batch;
     if (status == TANDEM_OK) {

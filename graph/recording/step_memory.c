@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BLOCK_NUMBERS = 6, PRODUCT_NUMBERS = 5, READER_NUMBERS = 3, MAX_ROW = 6, ALL = MAX_ROW };
+enum { BLOCK_NUMBERS = 6, PRODUCT_NUMBERS = 6, READER_NUMBERS = 3, MAX_ROW = 6, ALL = MAX_ROW };
 
 static tandem_status refuse_row(const tandem_json_location *location, const char *member, size_t row)
 {
@@ -74,8 +74,8 @@ static bool read_product(tandem_recorded_product *product, const json_t *row)
     int64_t number[MAX_ROW];
     if (!read_memory_row(number, row, PRODUCT_NUMBERS, PRODUCT_NUMBERS, ALL)) return false;
     if (number[0] < 0 || number[0] > INT_MAX) return false;
-    *product = (tandem_recorded_product){(int)number[0], (int)number[1], (int)number[2], (int)number[3],
-                                         (int)number[4]};
+    *product = (tandem_recorded_product){(int)number[0], (int)number[1], (int)number[2],
+                                         (int)number[3], (int)number[4], (int)number[5]};
     return true;
 }
 
@@ -93,6 +93,7 @@ static tandem_status read_head(tandem_recorded_memory *head, int64_t *more, int6
     static const char *const allowed[] = {
         "batch",           "other_batch",   "n_event",  "backward", "weights",       "trained", "largest",
         "keeps_gradients", "has_fast_bf16", "products", "blocks",   "channels_last", NULL};
+    static const char *const booleans[] = {"keeps_gradients", "has_fast_bf16"};
     int64_t n_event = 0, backward = 0, recorded = batch, other = 0;
     tandem_status status = tandem_json_check_members(location, object, allowed);
     if (status == TANDEM_OK)
@@ -110,6 +111,9 @@ static tandem_status read_head(tandem_recorded_memory *head, int64_t *more, int6
         status = tandem_json_integer(&head->trained_bytes, location, object, "trained", 0, INT64_MAX, 1);
     if (status == TANDEM_OK)
         status = tandem_json_integer(&head->largest_bytes, location, object, "largest", 0, INT64_MAX, 1);
+    for (size_t k = 0; k < 2 && status == TANDEM_OK; k++)
+        if (!json_is_boolean(json_object_get(object, booleans[k])))
+            status = tandem_json_refuse(location, booleans[k], "must be true or false");
     if (status == TANDEM_OK)
         status = tandem_json_bool(&head->keeps_gradients, location, object, "keeps_gradients");
     if (status == TANDEM_OK)

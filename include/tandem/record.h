@@ -56,7 +56,11 @@ typedef struct tandem_recorded_reader {
 typedef struct tandem_recorded_product {
     int call; /* in the recording; in a graph, the operator */
     int forward, forward_end, backward, backward_end;
+    /* Of a convolution in low precision on a CPU: TANDEM_COPIES_INPUT, _GRADIENT or both, where these come in
+     * another order than channels_last */
+    int copies;
 } tandem_recorded_product;
+enum { TANDEM_COPIES_INPUT = 1, TANDEM_COPIES_GRADIENT = 2 };
 typedef struct tandem_recorded_memory {
     int64_t weight_bytes;  /* of parameters and buffers */
     int64_t trained_bytes; /* of the parameters that have gradients; largest_bytes: of one of them */

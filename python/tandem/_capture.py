@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 
 from tandem import _library
-from tandem._graph import Call, Graph, short_name
+from tandem._graph import Call, Graph, rows_of, short_name
 from tandem._trace import Follower, Names, Product, follow_modules
 
 # What asks about a tensor, or gives it back as it is, and takes too little time for a row.
@@ -92,8 +92,7 @@ class Recorder(Follower):
         self.calls.append(call)
 
     def flat(self, tensor: torch.Tensor) -> Tuple[int, ...]:
-        n = max(1, tensor.numel())
-        return (self.batch, n // self.batch) if n % self.batch == 0 else (1, n)
+        return rows_of(max(1, tensor.numel()), self.batch)
 
     def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
         begin = len(self.calls)
@@ -283,10 +282,9 @@ def measure_memory(
     if [call.operator for call in calls] != names:
         graph.memory_unknown = "two runs of the module called other things"
         return
-    if [call.operator for call in others] == names:
-        for call, other in zip(graph.calls, others):
-            call.note_growth(other, memory.batch - memory.other_batch)
-    else:
+    more = memory.batch - memory.other_batch
+    is_alike = [call.operator for call in others] == names
+    if not (is_alike and all(call.note_growth(other, more) for call, other in zip(graph.calls, others))):
         memory.other_batch = 0
     graph.memory, graph.memory_unknown = memory, ""
 
@@ -333,10 +331,11 @@ def capture(
     names = Names()
     names.begin()
     recorder = Recorder(inner, names, batch_of(example_inputs, batch))
-    buffers = {key: value.clone() for key, value in inner.named_buffers()}
-    random = torch.get_rng_state()
-    handles = follow_modules(inner, names)
     from tandem._apply import unconverted  # which imports this file
+    from tandem._held import Held, set_random_state
+
+    held = Held(inner)
+    handles = follow_modules(inner, names)
 
     try:
         with torch.enable_grad(), unconverted(inner), recorder:
@@ -346,11 +345,8 @@ def capture(
     finally:
         for handle in handles:
             handle.remove()
-        torch.set_rng_state(random)
-        with torch.no_grad():
-            for key, value in inner.named_buffers():
-                if key in buffers and value.shape == buffers[key].shape:
-                    value.copy_(buffers[key])
+        set_random_state(held.random)
+        held.put_buffers()
     if memory:
         with unconverted(inner):
             measure_memory(graph, inner, example_inputs, target, loss)

@@ -9,6 +9,7 @@ import re
 import secrets
 from ctypes import addressof, byref, c_int, c_int64, pointer
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from tandem import _library
@@ -50,7 +51,8 @@ class Call:
     parameters: Tuple[str, ...] = ()  # all whose gradients are complete after it
     elements: int = 0  # of these
     operator: str = ""  # its name in the C graph, which has at most 47 characters
-    # by which the sizes of input, second and shape and the numbers in the text grow with each sample
+    # by which the sizes of input, second and shape and the numbers in the text grow with each sample; of a call
+    # without a precision in the place of its shape the number of elements
     growth: Tuple[Tuple[float, ...], ...] = ()
 
     @property
@@ -58,25 +60,38 @@ class Call:
         """Whether a plan gives it a precision."""
         return self.kind != "call"
 
-    def note_growth(self, other: "Call", more: int) -> None:
-        """From the same call with `more` samples less."""
-        pairs = zip(self._sizes(), other._sizes())
+    def note_growth(self, other: "Call", more: int) -> bool:
+        """From the same call with `more` samples less; False: they are not alike."""
+        pairs = list(zip(self._sizes(), other._sizes()))
+        if any(len(a) != len(b) for a, b in pairs):
+            return False
         self.growth = tuple(tuple((a - b) / more for a, b in zip(*pair)) for pair in pairs)
+        return True
 
     def _sizes(self) -> Tuple[Tuple[int, ...], ...]:
-        return self.input, self.second, self.shape, tuple(map(int, _NUMBER.findall(self.text)))
+        """What grows. The result of a call without a precision is known by its number of elements."""
+        shape = self.shape if self.adjustable else (prod(self.shape),)
+        return self.input, self.second, shape, tuple(map(int, _NUMBER.findall(self.text)))
 
-    def grown(self, more: int) -> "Call":
-        """With `more` samples."""
+    def grown(self, more: int, batch: int) -> "Call":
+        """With `more` samples: `batch`."""
         if not self.growth:
             return self
         grown = [
             tuple(round(size + more * growth) for size, growth in zip(sizes, growths))
             for sizes, growths in zip(self._sizes(), self.growth)
         ]
+        if any(size < 1 for sizes in grown[:3] for size in sizes):
+            raise _library.error("USAGE", f"'{self.name}' has no sizes above 0 at batch {batch}")
+        shape = grown[2] if self.adjustable else rows_of(grown[2][0], batch)
         numbers = iter(grown[3])
         text = _NUMBER.sub(lambda _: str(next(numbers)), self.text)
-        return replace(self, input=grown[0], second=grown[1], shape=grown[2], text=text)
+        return replace(self, input=grown[0], second=grown[1], shape=shape, text=text)
+
+
+def rows_of(elements: int, batch: int) -> Tuple[int, int]:
+    """So many elements as rows of a batch, or, where they are no such rows, as one."""
+    return (batch, elements // batch) if elements % batch == 0 else (1, elements)
 
 
 @dataclass
@@ -122,6 +137,7 @@ class Span(NamedTuple):
     forward_end: int
     backward: int
     backward_end: int
+    copies: int = 0  # of a convolution's input and gradient (C's TANDEM_COPIES_…)
 
 
 @dataclass
@@ -187,9 +203,21 @@ class PeakMemory:
         return "\n".join(f"{name:<20} {size / 2**20:10.2f} MiB" for name, size in rows)
 
 
+_STATES = ("SGD", "Adam", "AdamW", "NAdam", "RAdam")  # optimizers whose state is known
+
+
 def _options_of(optimizer: "torch.optim.Optimizer") -> Dict[str, Any]:
+    """An optimizer whose memory is known, in the C library's terms."""
     from tandem._capture import optimizer_options  # which imports PyTorch
 
+    name, groups = type(optimizer).__name__, getattr(optimizer, "param_groups", [{}])
+    why = ""
+    if any(group.get("amsgrad") for group in groups):
+        why = " with amsgrad"
+    elif len({bool(group.get("momentum")) for group in groups}) > 1:
+        why = " whose groups differ in momentum"
+    if name not in _STATES or why:
+        raise _library.error("USAGE", f"the memory of {name}{why} is not known; that of {', '.join(_STATES)} is")
     return optimizer_options(optimizer)
 
 
@@ -263,8 +291,8 @@ class Graph:
 
         >>> tandem.replay(graph.at_batch(64), "8*t4 net=25Gbit/s,10us", predict=True)
         """
-        if not isinstance(batch, int) or batch < 1:
-            raise _library.error("USAGE", f"a batch is a whole number from 1; got {batch!r}")
+        if not isinstance(batch, int) or isinstance(batch, bool) or not 1 <= batch < 1 << 31:
+            raise _library.error("USAGE", f"a batch is a whole number from 1 to 2147483647; got {batch!r}")
         if batch == self.batch:
             return self
         if self.memory is None or not self.memory.other_batch:
@@ -274,7 +302,7 @@ class Graph:
                 f"the graph of {self.model} is known at batch {self.batch} alone: "
                 f"{why if self.memory else self.memory_unknown}. Capture the module at batch {batch}",
             )
-        calls = [call.grown(batch - self.batch) for call in self.calls]
+        calls = [call.grown(batch - self.batch, batch) for call in self.calls]
         return replace(self, batch=batch, calls=calls, memory=self.memory.at_batch(batch))
 
     def peak_memory(
@@ -297,6 +325,12 @@ class Graph:
         """
         if self.memory is None:
             raise _library.error("USAGE", f"the memory of {self.model} is not known: {self.memory_unknown}")
+        if not isinstance(ranks, int) or ranks < 1:
+            raise _library.error("USAGE", f"ranks is a whole number from 1; got {ranks!r}")
+        if not (plan is None or isinstance(plan, (str, dict))):
+            raise _library.error(
+                "USAGE", f"a plan is a precision, a dict from calls to precisions, or None; got {plan!r}"
+            )
         if isinstance(plan, dict):
             precision_of = {self.find(name).name: precision for name, precision in plan.items()}
         else:

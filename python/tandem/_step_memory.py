@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -18,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tandem._apply import laid_out
-from tandem._capture import Recorder, as_inputs
+from tandem._capture import Recorder, as_inputs, tensors_in
 from tandem._graph import KEEPS_SECOND, READS_FIRST, READS_SECOND, Block, Call, Span, StepMemory
 from tandem._held import Held, set_random_state
 from tandem._kernels import has_fast_bf16
@@ -26,6 +27,7 @@ from tandem._trace import Names, Product, follow_modules
 
 Loss = Callable[..., torch.Tensor]
 _MARK = "tandem.product:"
+_COPIES_INPUT, _COPIES_GRADIENT = 1, 2  # TANDEM_COPIES_…
 _NODE = "autograd::engine::evaluate_function"
 
 
@@ -142,6 +144,7 @@ class _Marker(Recorder):
         super().__init__(module, names, batch)
         self.seconds: List[int] = []  # where the second operand of each product lies
         self.adjustable: List[Optional[Call]] = []  # the call of each; None: the plan gives it no precision
+        self.copies: List[int] = []  # of each, as C's TANDEM_COPIES_… have it
 
     def product(self, name: str, product: Product, func: Any, args: Any, kwargs: Any) -> Any:
         begin = len(self.calls)
@@ -150,7 +153,19 @@ class _Marker(Recorder):
             result = super().product(name, product, func, args, kwargs)
         call = self.calls[begin]
         self.adjustable.append(call if call.adjustable else None)
+        self.copies.append(0)
+        if call.kind == "conv2d":
+            self._note_order(len(self.copies) - 1, product.x, _COPIES_INPUT)
+            if result.requires_grad:
+                result.register_hook(functools.partial(self._note_gradient, len(self.copies) - 1))
         return result
+
+    def _note_order(self, index: int, images: torch.Tensor, copied: int) -> None:
+        if not images.is_contiguous(memory_format=torch.channels_last):
+            self.copies[index] |= copied
+
+    def _note_gradient(self, index: int, gradient: torch.Tensor) -> None:
+        self._note_order(index, gradient, _COPIES_GRADIENT)
 
 
 def _resize(value: Any, old: int, new: int, rows: int = 1) -> Any:
@@ -167,6 +182,10 @@ def _resize(value: Any, old: int, new: int, rows: int = 1) -> Any:
     if isinstance(value, dict):
         return type(value)((key, _resize(one, old, new, rows)) for key, one in value.items())
     return value
+
+
+def _has_rows(value: Any, batch: int) -> bool:
+    return any(one.dim() > 0 and one.shape[0] == batch for one in tensors_in(value))
 
 
 def _as_channels_last(value: Any) -> Any:
@@ -197,6 +216,11 @@ class _Step:
         self.module, self.inputs, self.target, self.loss, self.batch = module, inputs, target, loss, batch
         # whether `zero_grad` leaves gradients in memory, as it does by default before PyTorch 2
         self.keeps_gradients = torch.__version__.startswith("1.")
+        self.trained: Dict[int, int] = {}  # bytes of the parameters that got a gradient in the last run
+
+    def _note_trained(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        if gradient.layout == torch.strided:  # a sparse one is as large as what it has
+            self.trained[id(parameter)] = parameter.numel() * parameter.element_size()
 
     def _run(self, batch: int, is_saving: bool) -> Tuple[_Tape, _Marker]:
         names = Names()
@@ -227,6 +251,12 @@ class _Step:
         """A step from the same state, without what it changes; or its forward pass, of which autograd saves
         nothing: what then lives is what Python holds."""
         held = Held(self.module)
+        self.trained.clear()
+        hooks = [
+            one.register_hook(functools.partial(self._note_trained, one))
+            for one in self.module.parameters()
+            if one.requires_grad
+        ]
         gradients = [(one, one.grad) for one in self.module.parameters()]
         for parameter, _ in gradients:
             is_kept = self.keeps_gradients and parameter.requires_grad
@@ -240,6 +270,8 @@ class _Step:
                     block.is_gradient = True
             return tape, marker
         finally:
+            for hook in hooks:
+                hook.remove()
             for parameter, gradient in gradients:
                 parameter.grad = gradient
             held.put_buffers()
@@ -282,16 +314,18 @@ def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call]]:
     """As record_step_memory, of the module as it lies in memory."""
     module, batch = step.module, step.batch
     tape, marker = step.run(batch)
+    trained = list(step.trained.values())
     _note_variables(tape, step.run(batch, is_saving=False)[0])
     other_batch = max(1, batch // 2) if batch > 1 else 2
     calls: List[Call] = []
     try:
+        if not _has_rows(step.inputs, batch):
+            raise ValueError("no input begins with the batch")
         other, other_marker = step.run(other_batch)
         if _fit_batches(tape, other, batch, other_batch):
             calls = other_marker.calls
     except Exception:  # a loss of a fixed batch, norms of one sample: then the memory of this batch is known
         pass
-    trained = [_bytes_of([one]) for one in module.parameters() if one.requires_grad]
     memory = StepMemory(
         batch=batch,
         other_batch=other_batch if calls else 0,
@@ -304,16 +338,13 @@ def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call]]:
         has_fast_bf16=has_fast_bf16(),
     )
     products = [mark for mark, call in enumerate(marker.adjustable) if call is not None]
-    memory.products = [Span(marker.calls.index(marker.adjustable[mark]), *tape.spans[mark]) for mark in products]
+    memory.products = [
+        Span(marker.calls.index(marker.adjustable[mark]), *tape.spans[mark], marker.copies[mark])
+        for mark in products
+    ]
     number = {mark: index for index, mark in enumerate(products)}
     memory.blocks = [block.finish(tape.n_event, number) for block in tape.blocks]
     return memory, marker.calls, calls
-
-
-def _runs_otherwise_in_channels_last(module: torch.nn.Module, calls: Sequence[Call]) -> bool:
-    """Whether converted convolutions have others beside them that `apply` leaves to PyTorch."""
-    others = any(isinstance(child, torch.nn.Conv2d) and child.groups != 1 for child in module.modules())
-    return others and any(call.kind == "conv2d" for call in calls)
 
 
 def record_step_memory(
@@ -324,7 +355,7 @@ def record_step_memory(
     Errors of the module and the loss pass through. The module stays as it was."""
     step = _Step(module, inputs, target, loss, batch)
     memory, calls, other_calls = _record(step)
-    if _runs_otherwise_in_channels_last(module, calls):
+    if any(call.kind == "conv2d" for call in calls):
         # from the images on: a weight of 1 x 1 has both orders, and then theirs decides
         step.inputs = _as_channels_last(inputs)
         with laid_out(module):

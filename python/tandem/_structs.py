@@ -671,6 +671,7 @@ class RecordedProduct(Structure):
         ("forward_end", c_int),
         ("backward", c_int),
         ("backward_end", c_int),
+        ("copies", c_int),
     ]
 
 

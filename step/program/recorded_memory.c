@@ -144,6 +144,9 @@ static own_bytes own_bytes_of(const recorded_plan *p, int product)
     own_bytes own = {.operands = block_bytes(p, bytes_in(row->saved, x))};
     *(is_weight ? &own.weight : &own.operands) += keeps_second(p, product) ? bytes_in(row->forward, w) : 0;
     (p->step->options.gpu_blocks ? add_gpu_workspaces : add_cpu_workspaces)(&own, p, row, x, w, y);
+    const int copies = p->step->options.gpu_blocks ? 0 : p->memory->product[product].copies;
+    if (copies & TANDEM_COPIES_INPUT) own.forward += bytes_in(TANDEM_F32, x);
+    if (copies & TANDEM_COPIES_GRADIENT) own.backward += bytes_in(TANDEM_F32, y);
     return own;
 }
 

@@ -22,7 +22,7 @@ static const char seed[] =
     " \"weight\": \"fc.weight\", \"parameters\": [], \"elements\": 640, \"operator\": \"fc\"}],\n"
     "\"memory\": {\"batch\": 2, \"other_batch\": 1, \"n_event\": 6, \"backward\": 3, \"weights\": 900,"
     " \"trained\": 900, \"largest\": 640, \"keeps_gradients\": false, \"has_fast_bf16\": true,"
-    " \"products\": [[0, 0, 1, 4, 5], [2, 1, 2, 3, 4]],"
+    " \"products\": [[0, 0, 1, 4, 5, 3], [2, 1, 2, 3, 4, 0]],"
     " \"blocks\": [[64, 32.0, 0, 5, 1, 0, [[0, 4, 0], [1, 3, 1]]], [32, 16, 2, 6, -1, 1, []]]},\n"
     "\"parameters\": {}, \"n_prediction\": 1, \"n_class\": 10,"
     " \"optimizer\": {\"kind\": \"sgd\", \"rate\": 0.1, \"momentum\": 0.9}, \"torch_version\": \"1\"}";

@@ -234,6 +234,25 @@ class Doors(Case):
                 self.assertEqual([one.memory_bytes for one in here.classes], [peak, peak])
                 self.assertEqual(printed["step_ns"], round(here.step * 1e9))
 
+    def test_results_that_do_not_grow(self):
+        """64 elements are rows of 8 and 4 samples, and of 12 they are none: both doors have them so."""
+
+        class Masked(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(8, 8)
+
+            def forward(self, x):
+                return self.fc(x) + self.fc.weight.new_zeros(8, 8).exp().sum()
+
+        graph = tandem.capture(Masked(), torch.randn(BATCH, 8))
+        graph.save(os.path.join(self.folder, "own.json"))
+        for batch in (4, 12):
+            printed = self.tandem("replay", "--model", "own.json", "--batch", str(batch), "--device", "t4",
+                                  "--predict", "--json")
+            here = tandem.replay(graph.at_batch(batch), "t4", predict=True)
+            self.assertEqual(printed["step_ns"], round(here.step * 1e9))
+
     def test_a_limit_is_kept_by_the_run_it_plans(self):
         make = lambda: torch.nn.Sequential(  # noqa: E731
             *[layer for _ in range(4) for layer in (torch.nn.LayerNorm(64), torch.nn.Linear(64, 64))]

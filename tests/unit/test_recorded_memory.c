@@ -121,6 +121,40 @@ static void low_precision_keeps_narrow_copies(void **state)
     tandem_graph_close(graph);
 }
 
+/* A convolution whose input and gradient come in another order: each is copied while its pass runs. */
+static void images_in_another_order_are_copied(void **state)
+{
+    static const tandem_recorded_call convolution[] = {
+        {.kind = TANDEM_OP_CONV2D,
+         .name = "first",
+         .input = {4, {1, 8, 8, 4}},
+         .shape = {4, {1, 8, 8, 8}},
+         .kernel = 1,
+         .stride = 1},
+        {.kind = TANDEM_OP_LINEAR, .name = "head", .input = {2, {1, 512}}, .shape = {2, {1, 10}}}};
+    for (int copies = 0; copies < 4; copies++) {
+        const tandem_recorded_product product = {0, 0, 1, 2, 3, copies};
+        const tandem_recorded_memory memory = {
+            .keeps_gradients = 1, .n_event = 4, .n_product = 1, .product = &product};
+        const tandem_recorded_graph recording = {.model = "Net",
+                                                 .batch = 1,
+                                                 .n_call = 2,
+                                                 .call = convolution,
+                                                 .n_prediction = 1,
+                                                 .n_class = 10,
+                                                 .memory = &memory};
+        tandem_graph *graph = NULL;
+        tandem_error error = {0};
+        require_ok(tandem_graph_record(&graph, &recording, &error), &error);
+        /* codes of 256 numbers and 32 weights; 1024 bytes of the input, 2048 of the gradient */
+        const uint64_t copied = copies & TANDEM_COPIES_GRADIENT ? 2048
+                                : copies & TANDEM_COPIES_INPUT  ? 1024
+                                                                : 0;
+        assert_int_equal(memory_in(graph, "first", TANDEM_PRECISION_INT8_FULL, NULL).peak, 256 + 32 + copied);
+        tandem_graph_close(graph);
+    }
+}
+
 static void blocks_of_a_gpu_are_rounded_up(void **state)
 {
     tandem_recorded_memory memory = by_hand;
@@ -321,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peak_is_what_lives_at_its_event),
         cmocka_unit_test(low_precision_keeps_narrow_copies),
+        cmocka_unit_test(images_in_another_order_are_copied),
         cmocka_unit_test(blocks_of_a_gpu_are_rounded_up),
         cmocka_unit_test(converted_convolutions_have_the_other_order_of_images),
         cmocka_unit_test(without_memory_the_peak_is_0),

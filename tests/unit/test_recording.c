@@ -82,21 +82,25 @@ static void what_is_wrong_is_named(void **state)
 }
 
 /* `saved` with what a step allocates: y of `fc`, 40 bytes a sample, which is read until event 2. */
-static const char growth[] = ", \"growth\": [[1, 0], [], [1, 0], []]",
-                  memory[] =
-                      ", \"memory\": {\"batch\": 2, \"other_batch\": 1, \"n_event\": 4, \"backward\": 2,"
-                      " \"weights\": 2600, \"trained\": 2600, \"largest\": 2560,"
-                      " \"keeps_gradients\": true, \"has_fast_bf16\": false, \"products\": [[0, 0, 1, 2, 3]],"
-                      " \"blocks\": [[80, 40.0, 0, 3, 1, 0, [[0, 2, 0]]]]},"
-                      " \"memory_unknown\": \"\"}";
+static const char
+    growth[] = ", \"growth\": [[1, 0], [], [1, 0], []]",
+    memory[] = ", \"memory\": {\"batch\": 2, \"other_batch\": 1, \"n_event\": 4, \"backward\": 2,"
+               " \"weights\": 2600, \"trained\": 2600, \"largest\": 2560,"
+               " \"keeps_gradients\": true, \"has_fast_bf16\": false, \"products\": [[0, 0, 1, 2, 3, 0]],"
+               " \"blocks\": [[80, 40.0, 0, 3, 1, 0, [[0, 2, 0]]]]},"
+               " \"memory_unknown\": \"\"}";
+
+/* The bias's result has 20 elements at each batch, which are rows of some batches. */
+static const char fixed[] = ", \"growth\": [[], [], [0], []]";
 
 static char *with_memory(const char *of_memory)
 {
     static char text[4096];
-    const char *const at = strstr(saved, "}, {") ? strstr(saved, "}, {") : strstr(saved, "},{");
-    assert_non_null(at);
-    (void)snprintf(text, sizeof text, "%.*s%s%.*s%s", (int)(at - saved), saved, growth, (int)(strlen(at) - 1),
-                   at, of_memory);
+    const char *const first = strstr(saved, "},{") ? strstr(saved, "},{") : strstr(saved, "}, {"),
+                      *const second = strstr(saved, "}],");
+    assert_true(first && second && first < second);
+    (void)snprintf(text, sizeof text, "%.*s%s%.*s%s%.*s%s", (int)(first - saved), saved, growth,
+                   (int)(second - first), first, fixed, (int)(strlen(second) - 1), second, of_memory);
     return text;
 }
 
@@ -110,6 +114,10 @@ static void a_file_with_memory_has_every_batch(void **state)
         int fc = -1;
         require_ok(tandem_graph_find(&fc, graph, "fc", &error), &error);
         assert_true(graph->batch == batch && graph->op[fc].shape.dim[0] == batch);
+        int bias = -1;
+        require_ok(tandem_graph_find(&bias, graph, "fc.bias", &error), &error);
+        assert_int_equal(graph->op[bias].shape.dim[0], 20 % batch ? 1 : batch);
+        assert_int_equal(tandem_shape_elements(&graph->op[bias].shape), 20);
         assert_non_null(graph->memory);
         assert_int_equal(graph->memory->block[0].bytes, 40 * batch);
         assert_int_equal(graph->memory->product[0].call, fc);
@@ -138,7 +146,7 @@ static void wrong_memory_is_named(void **state)
     assert_memory_refused("[[0, 2, 0]]", "[[0, 2, 3]]", TANDEM_MALFORMED, "memory.blocks: has a wrong row 0");
     assert_memory_refused("[[0, 2, 0]]", "7", TANDEM_MALFORMED, "memory.blocks: has a wrong row 0");
     assert_memory_refused("80, 40.0, 0, 3", "80, \"x\", 0, 3", TANDEM_MALFORMED, "wrong row 0");
-    assert_memory_refused("[0, 0, 1, 2, 3]", "[0, 0, 1, 2]", TANDEM_MALFORMED,
+    assert_memory_refused("[0, 0, 1, 2, 3, 0]", "[0, 0, 1, 2]", TANDEM_MALFORMED,
                           "memory.products: has a wrong");
     assert_memory_refused("\"n_event\": 4", "\"n_event\": -4", TANDEM_MALFORMED, "memory.n_event");
     assert_memory_refused("\"weights\"", "\"weight\"", TANDEM_MALFORMED, "Did you mean 'weights'?");
@@ -146,9 +154,11 @@ static void wrong_memory_is_named(void **state)
     assert_memory_refused("80, 40.0, 0, 3", "80, 40.0, 0, 9", TANDEM_WRONG_GRAPH, "is not released after");
     assert_memory_refused("80, 40.0, 0, 3", "-80, 40.0, 0, 3", TANDEM_WRONG_GRAPH, "impossible size");
     assert_memory_refused("0, [[0, 2, 0]]", "0, [[1, 2, 0]]", TANDEM_WRONG_GRAPH, "reader 0");
-    assert_memory_refused("[0, 0, 1, 2, 3]", "[9, 0, 1, 2, 3]", TANDEM_WRONG_GRAPH, "product 0");
-    assert_memory_refused("[0, 0, 1, 2, 3]", "[0, 0, 1, 2, 9]", TANDEM_WRONG_GRAPH, "product 0");
+    assert_memory_refused("[0, 0, 1, 2, 3, 0]", "[9, 0, 1, 2, 3, 0]", TANDEM_WRONG_GRAPH, "product 0");
+    assert_memory_refused("[0, 0, 1, 2, 3, 0]", "[0, 0, 1, 2, 9, 0]", TANDEM_WRONG_GRAPH, "product 0");
     assert_memory_refused("]]]}", "]]], \"channels_last\": {}}", TANDEM_MALFORMED, "memory.channels_last");
+    assert_memory_refused(" \"keeps_gradients\": true,", "", TANDEM_MALFORMED,
+                          "memory.keeps_gradients: must be");
     assert_memory_refused("\"largest\": 2560", "\"largest\": 2700", TANDEM_WRONG_GRAPH, "impossible weights");
 }
 
