@@ -129,7 +129,8 @@ class Peak(Case):
                     self.assertLess(abs(peak.total / counted - 1), share, f"{peak} counted {counted}")
 
     def test_of_tokens(self):
-        self.check(Tokens, draw_tokens, ("fp32", "int8_full", "bf16"))
+        # small as this is, what oneDNN takes in a bf16 product is 3 % of it with PyTorch 2.6
+        self.check(Tokens, draw_tokens, ("fp32", "int8_full", "bf16"), share=0.05)
 
     def test_of_a_checkpoint(self):
         self.check(lambda: Tokens(checkpointed=True), draw_tokens, ("fp32",))
