@@ -55,7 +55,7 @@ static const tandem_recorded_block blocks[] = {
     {.bytes = 1024, .born = 5, .freed = 9, .rest = 8},
     {.bytes = 1280, .born = 6, .freed = 10, .rest = -1, .is_gradient = 1},
     {.bytes = 8192, .born = 8, .freed = 10, .rest = -1, .is_gradient = 1}};
-static const tandem_recorded_product products[] = {{0, 0, 1, 8, 9}, {2, 3, 4, 5, 7}};
+static const tandem_recorded_product products[] = {{0, 0, 1, 8, 9, 0}, {2, 3, 4, 5, 7, 0}};
 static const tandem_recorded_memory by_hand = {.weight_bytes = 10000,
                                                .trained_bytes = 9472,
                                                .largest_bytes = 8192,
@@ -187,7 +187,7 @@ static void converted_convolutions_have_the_other_order_of_images(void **state)
         {.kind = TANDEM_OP_LINEAR, .name = "head", .input = {2, {1, 256}}, .shape = {2, {1, 10}}}};
     static const tandem_recorded_block plain = {.bytes = 100, .freed = 1, .rest = -1},
                                        other = {.bytes = 70000, .freed = 1, .rest = -1};
-    static const tandem_recorded_product both[] = {{0, -1, -1, -1, -1}, {1, -1, -1, -1, -1}};
+    static const tandem_recorded_product both[] = {{0, -1, -1, -1, -1, 0}, {1, -1, -1, -1, -1, 0}};
     const tandem_recorded_memory last = {
         .keeps_gradients = 1, .n_event = 2, .n_block = 1, .n_product = 2, .block = &other, .product = both};
     tandem_recorded_memory memory = last;
@@ -261,7 +261,7 @@ static void draw_step(drawn_step *s, uint64_t *random)
     for (int p = 0; p < 2; p++) {
         const int first = (int)draw(random, (unsigned)n_event / 2 - 1), then = n_event / 2 + p;
         s->product[p] =
-            (tandem_recorded_product){2 * p, first, first + 1, then, then + 1 + (int)draw(random, 2)};
+            (tandem_recorded_product){2 * p, first, first + 1, then, then + 1 + (int)draw(random, 2), 0};
         s->is_int8_full[p] = (int)draw(random, 2);
     }
     for (int b = 0, born = 0; b < n; b++) {
