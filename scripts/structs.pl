@@ -26,7 +26,8 @@ my %renamed = (tandem_graph => 'GraphStruct', tandem_plan => 'PlanStruct', tande
     tandem_product => 'ProductOperands', tandem_estimate => 'EstimateStruct',
     tandem_memory => 'MemoryStruct');
 my $constants = qr/^(?:F32|BF16|S8|F16|E4M3|E5M2|SCALE_(?:TENSOR|ROW|KNOWN)|MINIMIZE_\w+|CASE_\w+|MAX_CLASS|
-    MAX_TRAINING_POINT|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH)|TRIAL_\w+)$/x;
+    MAX_TRAINING_POINT|M(?:IN|AX)_REPLICATE|N_FORMAT|N_PROBE_PART|PROBE_(?:BLOCK|SKETCH)|TRIAL_\w+|
+    READS_(?:FIRST|SECOND)|KEEPS_SECOND|COPIES_(?:INPUT|GRADIENT))$/x;
 
 my %c_type = (
     'int' => 'c_int', 'unsigned' => 'c_uint', 'char' => 'c_char', 'unsigned char' => 'c_uint8',

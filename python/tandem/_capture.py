@@ -274,7 +274,7 @@ def measure_memory(
         graph.memory_unknown = "the module is not on a CPU, where its step is recorded"
         return
     try:
-        memory, calls, others = record_step_memory(module, inputs, target, loss or mean_square, graph.batch)
+        memory, calls, others, why = record_step_memory(module, inputs, target, loss or mean_square, graph.batch)
     except Exception as failed:  # whatever the module and the loss raise: the graph is good without
         graph.memory_unknown = f"its step failed: {type(failed).__name__}: {failed}"[:400]
         return
@@ -286,7 +286,7 @@ def measure_memory(
     is_alike = [call.operator for call in others] == names
     if not (is_alike and all(call.note_growth(other, more) for call, other in zip(graph.calls, others))):
         memory.other_batch = 0
-    graph.memory, graph.memory_unknown = memory, ""
+    graph.memory, graph.memory_unknown = memory, why
 
 
 def mean_square(output: Any) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optiona
 
 from tandem import _library
 from tandem._structs import OPERATORS, GraphStruct, OptimizerOptions, RecordedBlock, RecordedCall, RecordedGraph
-from tandem._structs import MemoryStruct, RecordedMemory, RecordedProduct, RecordedReader, Shape, StepOptions
+from tandem._structs import KEEPS_SECOND, MemoryStruct, RecordedMemory, RecordedProduct, RecordedReader, Shape, StepOptions
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SCHEMA = "tandem.recording/1"
 NAME_LENGTH = 47
 _NUMBER = re.compile(r"\d+")
-READS_FIRST, READS_SECOND, KEEPS_SECOND = range(3)  # tandem_recorded_role
 
 
 def _shape_of(dims: Sequence[int]) -> Shape:
@@ -252,7 +251,8 @@ class Graph:
     n_class: int
     optimizer: Dict[str, Any] = field(default_factory=lambda: {"kind": "sgd", "rate": 0.01, "momentum": 0.9})
     torch_version: str = ""
-    memory: Optional[StepMemory] = None  # what a step allocates; None: `memory_unknown` says why not
+    # what a step allocates; `memory_unknown` says why that is not known, or not at other batches
+    memory: Optional[StepMemory] = None
     memory_unknown: str = "it was captured without"
 
     @property
@@ -296,11 +296,11 @@ class Graph:
         if batch == self.batch:
             return self
         if self.memory is None or not self.memory.other_batch:
-            why = "a step of another batch did not allocate in the same order, or did not run"
+            why = self.memory_unknown or "a step of another batch did not allocate in the same order"
             raise _library.error(
                 "USAGE",
                 f"the graph of {self.model} is known at batch {self.batch} alone: "
-                f"{why if self.memory else self.memory_unknown}. Capture the module at batch {batch}",
+                f"{why}. Capture the module at batch {batch}",
             )
         calls = [call.grown(batch - self.batch, batch) for call in self.calls]
         return replace(self, batch=batch, calls=calls, memory=self.memory.at_batch(batch))

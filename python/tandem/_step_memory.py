@@ -20,14 +20,14 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from tandem._apply import laid_out
 from tandem._capture import Recorder, as_inputs, tensors_in
-from tandem._graph import KEEPS_SECOND, READS_FIRST, READS_SECOND, Block, Call, Span, StepMemory
+from tandem._graph import Block, Call, Span, StepMemory
 from tandem._held import Held, set_random_state
 from tandem._kernels import has_fast_bf16
+from tandem._structs import COPIES_GRADIENT, COPIES_INPUT, KEEPS_SECOND, READS_FIRST, READS_SECOND
 from tandem._trace import Names, Product, follow_modules
 
 Loss = Callable[..., torch.Tensor]
 _MARK = "tandem.product:"
-_COPIES_INPUT, _COPIES_GRADIENT = 1, 2  # TANDEM_COPIES_…
 _NODE = "autograd::engine::evaluate_function"
 
 
@@ -155,7 +155,7 @@ class _Marker(Recorder):
         self.adjustable.append(call if call.adjustable else None)
         self.copies.append(0)
         if call.kind == "conv2d":
-            self._note_order(len(self.copies) - 1, product.x, _COPIES_INPUT)
+            self._note_order(len(self.copies) - 1, product.x, COPIES_INPUT)
             if result.requires_grad:
                 result.register_hook(functools.partial(self._note_gradient, len(self.copies) - 1))
         return result
@@ -165,7 +165,7 @@ class _Marker(Recorder):
             self.copies[index] |= copied
 
     def _note_gradient(self, index: int, gradient: torch.Tensor) -> None:
-        self._note_order(index, gradient, _COPIES_GRADIENT)
+        self._note_order(index, gradient, COPIES_GRADIENT)
 
 
 def _resize(value: Any, old: int, new: int, rows: int = 1) -> Any:
@@ -310,7 +310,7 @@ def _fit_batches(tape: _Tape, other: _Tape, batch: int, other_batch: int) -> boo
     return True
 
 
-def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call]]:
+def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call], str]:
     """As record_step_memory, of the module as it lies in memory."""
     module, batch = step.module, step.batch
     tape, marker = step.run(batch)
@@ -318,14 +318,15 @@ def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call]]:
     _note_variables(tape, step.run(batch, is_saving=False)[0])
     other_batch = max(1, batch // 2) if batch > 1 else 2
     calls: List[Call] = []
+    why = ""
     try:
         if not _has_rows(step.inputs, batch):
             raise ValueError("no input begins with the batch")
         other, other_marker = step.run(other_batch)
         if _fit_batches(tape, other, batch, other_batch):
             calls = other_marker.calls
-    except Exception:  # a loss of a fixed batch, norms of one sample: then the memory of this batch is known
-        pass
+    except Exception as failed:  # a loss of a fixed batch, norms of one sample: this batch is known
+        why = f"a step of batch {other_batch} failed: {type(failed).__name__}: {failed}"[:400]
     memory = StepMemory(
         batch=batch,
         other_batch=other_batch if calls else 0,
@@ -344,17 +345,18 @@ def _record(step: _Step) -> Tuple[StepMemory, List[Call], List[Call]]:
     ]
     number = {mark: index for index, mark in enumerate(products)}
     memory.blocks = [block.finish(tape.n_event, number) for block in tape.blocks]
-    return memory, marker.calls, calls
+    return memory, marker.calls, calls, why
 
 
 def record_step_memory(
     module: torch.nn.Module, inputs: Any, target: Any, loss: Loss, batch: int
-) -> Tuple[StepMemory, List[Call], List[Call]]:
-    """What a step allocates, its calls, and those of another batch [none: its order of blocks is another].
+) -> Tuple[StepMemory, List[Call], List[Call], str]:
+    """What a step allocates, its calls, those of another batch [none: its order of blocks is another], and why
+    that did not run.
 
     Errors of the module and the loss pass through. The module stays as it was."""
     step = _Step(module, inputs, target, loss, batch)
-    memory, calls, other_calls = _record(step)
+    memory, calls, other_calls, why = _record(step)
     if any(call.kind == "conv2d" for call in calls):
         # from the images on: a weight of 1 x 1 has both orders, and then theirs decides
         step.inputs = _as_channels_last(inputs)
@@ -363,4 +365,4 @@ def record_step_memory(
         if len(last.products) == len(memory.products):
             memory.channels_last = last
             memory.other_batch = memory.other_batch if last.other_batch else 0
-    return memory, calls, other_calls if memory.other_batch else []
+    return memory, calls, other_calls if memory.other_batch else [], why

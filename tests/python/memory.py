@@ -202,7 +202,7 @@ class Peak(Case):
                 asked()
         fixed = tandem.capture(module, torch.randn(8, 4), loss=lambda output: (output - torch.zeros(8, 4)).sum())
         self.assertGreater(fixed.peak_memory().total, 0)
-        with self.assertRaisesRegex(tandem.UsageError, "known at batch 8 alone"):
+        with self.assertRaisesRegex(tandem.UsageError, "known at batch 8 alone: a step of batch 4 failed: Runtime"):
             fixed.at_batch(3)
         with self.assertRaisesRegex(tandem.UsageError, "without"):
             tandem.capture(module, torch.randn(8, 4), memory=False).peak_memory()
