@@ -384,8 +384,8 @@ class Zoo(Case):
         plans = [tandem.allocate(model, "h100 net=10Gbit/s,5us", **given)]
         self.assertRegex(str(plans[0]), r"sensitivity \S+ % more samples to the same loss \(95 %: \S+ to \S+ %\); ")
         found = Estimate(2.0, 0.5, 8.0)  # as unit/test_correction has it
-        self.assertAlmostEqual(math.log(found.prediction[1] / 2), 3.32202, places=4)
-        self.assertEqual(found.extra_samples, "2 % more samples to the same loss (95 %: 0.07 to 60 %)")
+        self.assertAlmostEqual(math.log(found.prediction[1] / 2), 2.59300, places=4)
+        self.assertEqual(found.extra_samples, "2 % more samples to the same loss (95 %: 0.1 to 30 %)")
         limit = plans[0].sensitivity_bound / 2  # percent
         for words, goal in ((["--max-sensitivity", f"{limit!r}%"], {"max_sensitivity": limit / 100}),
                             (["--minimize", "training-time"], {"minimize": "training-time"}),

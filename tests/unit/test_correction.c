@@ -25,15 +25,15 @@ static void intervals_hold_other_plans(void **state)
         int n_inside = 0, above = 0;
         for (int m = 0; m < MODELS; m++) {
             tandem_tried_plan tried[6];
-            const double factor = exp(gsl_ran_gaussian(rng, 1.5));
+            const double factor = exp(gsl_ran_gaussian(rng, 1.0));
             for (int k = 0; k < n_tried[t]; k++) {
                 const double predicted = 0.1 * exp(gsl_ran_gaussian(rng, 1)),
-                             needs = predicted * factor * exp(gsl_ran_gaussian(rng, 0.35)),
+                             needs = predicted * factor * exp(gsl_ran_gaussian(rng, 0.5)),
                              extra = needs * (1 + gsl_ran_gaussian(rng, 0.1)), half = 1.96 * 0.1 * needs;
                 tried[k] = (tandem_tried_plan){
                     .predicted = predicted, .extra = extra, .low = extra - half, .high = extra + half};
             }
-            const double of_another = factor * exp(gsl_ran_gaussian(rng, 0.35));
+            const double of_another = factor * exp(gsl_ran_gaussian(rng, 0.5));
             const tandem_correction got = tandem_correction_find(tried, n_tried[t]);
             assert_int_equal(got.n_trial, n_tried[t]);
             n_inside += got.low <= of_another && of_another <= got.high;
@@ -99,14 +99,14 @@ static void a_plan_better_than_its_base(void **state)
 
 /* ---- Without trials ---- */
 
-/* By hand, with 1.959964·√(1.5² + 0.35²) = 3.01893: a factor of e^3.01893 = 20.469 to each side. Sampling
+/* By hand, with 1.959964·√(1.0² + 0.5²) = 2.19131: a factor of e^2.19131 = 8.9469 to each side. Sampling
  * adds its own: where it says 4 times, a deviation of ln 4/1.959964 = 0.70731. */
 static void a_prediction_is_as_wide_as_trainings_scatter(void **state)
 {
     const tandem_prediction exact = tandem_prediction_interval(2, 2, 2),
                             wide = tandem_prediction_interval(2, 0.5, 8);
-    assert_true(fabs(exact.high / 2 - 20.469) < 0.002 && fabs(exact.low * exact.high - 4) < 1e-9);
-    assert_true(fabs(log(wide.high / 2) - 3.32202) < 1e-4 && fabs(wide.low * wide.high - 4) < 1e-9);
+    assert_true(fabs(exact.high / 2 - 8.9469) < 0.001 && fabs(exact.low * exact.high - 4) < 1e-9);
+    assert_true(fabs(log(wide.high / 2) - 2.59300) < 1e-4 && fabs(wide.low * wide.high - 4) < 1e-9);
     assert_true(tandem_prediction_interval(2, -1, 2).low == -1 &&
                 tandem_prediction_interval(2, 0, 2).low == 0);
 }
@@ -117,7 +117,7 @@ static void a_prediction_of_nothing_keeps_its_sampling(void **state)
                             less = tandem_prediction_interval(-1, -2, 1),
                             unknown = tandem_prediction_interval(NAN, NAN, NAN);
     assert_true(none.low == 0 && none.high == 0);
-    assert_true(less.low == -2 && fabs(less.high - 20.469) < 0.002);
+    assert_true(less.low == -2 && fabs(less.high - 8.9469) < 0.001);
     assert_true(isnan(unknown.low) && isnan(unknown.high));
     assert_true(tandem_prediction_interval(-1, -2, -0.5).high == -0.5);
 }
