@@ -1,4 +1,5 @@
-/* collectives.c: collectives as passes of the ring or as sums in shared memory, and their failures. */
+/* collectives.c: collectives as passes of the ring, direct messages or work in shared memory, and their
+ * failures. */
 #include "backend/comm/comm_state.h"
 
 #include <assert.h>
@@ -7,14 +8,21 @@
 #include <string.h>
 #include <time.h>
 
+#include "backend/comm/exchange.h"
 #include "backend/comm/ring.h"
+#include "backend/comm/shards.h"
 
 typedef enum collective_op {
     KIND_SUM = 1,
     KIND_BARRIER,
     KIND_BROADCAST,
     KIND_GATHER,
-    KIND_NARROW_SUM
+    KIND_NARROW_SUM,
+    KIND_SCATTER,
+    KIND_NARROW_SCATTER,
+    KIND_EXCHANGE, /* the second stage of a scatter */
+    KIND_NARROW_EXCHANGE,
+    KIND_GATHER_SHARDS
 } collective_op;
 
 static const char *collective_name(collective_op k)
@@ -23,15 +31,21 @@ static const char *collective_name(collective_op k)
                                        [KIND_BARRIER] = "a barrier",
                                        [KIND_BROADCAST] = "a broadcast",
                                        [KIND_GATHER] = "a gather",
-                                       [KIND_NARROW_SUM] = "an all-reduce in bf16"};
+                                       [KIND_NARROW_SUM] = "an all-reduce in bf16",
+                                       [KIND_SCATTER] = "a reduce-scatter",
+                                       [KIND_NARROW_SCATTER] = "a reduce-scatter in bf16",
+                                       [KIND_EXCHANGE] = "a reduce-scatter",
+                                       [KIND_NARROW_EXCHANGE] = "a reduce-scatter in bf16",
+                                       [KIND_GATHER_SHARDS] = "an all-gather"};
     return name[k];
 }
 
 /* The slot contains the kind and size of a collective, so that ranks which disagree about them do not match
- * (gloo_shim.h says why). Sizes below 2^28 never share a slot; larger ones rarely do. */
-static uint64_t collective_slot(collective_op k, size_t size, uint32_t tag)
+ * (gloo_shim.h says why). Sizes below 2^28 never share a slot; larger ones, and the hashes of different
+ * borders, rarely do. */
+static uint64_t collective_slot(collective_op k, uint64_t size, uint32_t tag)
 {
-    const uint64_t folded = ((uint64_t)size ^ (uint64_t)size >> 28) & 0xfffffff;
+    const uint64_t folded = (size ^ size >> 28) & 0xfffffff;
     return (uint64_t)tag << 32 | folded << 4 | (uint64_t)k;
 }
 
@@ -127,11 +141,17 @@ static void count_running_collectives(tandem_comm *comm, int more)
     pthread_mutex_unlock(&comm->mutex);
 }
 
-static tandem_status run_ring_pass(tandem_comm *comm, collective_op k, const tandem_ring *ring,
-                                   tandem_error *error)
+/* What a collective does over the network; one of the two is NULL. */
+typedef struct network_pass {
+    const tandem_ring *ring;
+    const tandem_exchange *exchange;
+} network_pass;
+
+static tandem_status run_network_pass(tandem_comm *comm, collective_op k, network_pass pass,
+                                      tandem_error *error)
 {
     if (tandem_comm_check_alive(comm, error) != TANDEM_OK) return TANDEM_RANK_FAILED;
-    const size_t scratch_bytes = tandem_ring_scratch_bytes(ring);
+    const size_t scratch_bytes = pass.ring ? tandem_ring_scratch_bytes(pass.ring) : 0;
     void *scratch = scratch_bytes ? acquire_scratch(comm, scratch_bytes) : NULL;
     if (scratch_bytes && !scratch)
         return tandem_comm_fail(comm, TANDEM_GLOO_NO_MEMORY, collective_name(k), "", error);
@@ -139,12 +159,19 @@ static tandem_status run_ring_pass(tandem_comm *comm, collective_op k, const tan
     sigset_t mask;
     tandem_comm_block_sigpipe(&mask);
     count_running_collectives(comm, 1);
-    const tandem_gloo_result result = tandem_ring_run(ring, comm->gloo, scratch, &reason);
+    const tandem_gloo_result result = pass.ring ? tandem_ring_run(pass.ring, comm->gloo, scratch, &reason)
+                                                : tandem_exchange_run(pass.exchange, comm->gloo, &reason);
     count_running_collectives(comm, -1);
     tandem_comm_unblock_sigpipe(&mask);
     if (scratch) release_scratch(comm, scratch, scratch_bytes);
     return result == TANDEM_GLOO_OK ? TANDEM_OK
                                     : tandem_comm_fail(comm, result, collective_name(k), reason.text, error);
+}
+
+static tandem_status run_ring_pass(tandem_comm *comm, collective_op k, const tandem_ring *ring,
+                                   tandem_error *error)
+{
+    return run_network_pass(comm, k, (network_pass){.ring = ring}, error);
 }
 
 static tandem_ring make_ring_pass(const tandem_comm *comm, void *data, size_t bytes, uint64_t slot)
@@ -157,19 +184,37 @@ static tandem_ring make_ring_pass(const tandem_comm *comm, void *data, size_t by
                          .timeout_ms = comm->timeout_ms};
 }
 
+static bool is_narrow_op(collective_op k)
+{
+    return k == KIND_NARROW_SUM || k == KIND_NARROW_SCATTER || k == KIND_NARROW_EXCHANGE;
+}
+
+/* Of n floats that are summed, as many travel in bf16: all but the last, which may carry a loss. */
+static size_t n_narrow_of(collective_op k, size_t n) { return is_narrow_op(k) ? n - 1 : 0; }
+
+/* The first half of a sum: afterwards rank c holds chunk c. */
+static tandem_ring make_sum_pass(const tandem_comm *comm, collective_op k, float *data, size_t n,
+                                 uint64_t slot)
+{
+    const int n_rank = comm->n_rank;
+    tandem_ring ring = make_ring_pass(comm, data, n * sizeof *data, slot);
+    ring.chunk_bytes = tandem_chunk_floats(n, n_rank) * sizeof *data;
+    ring.own = (comm->rank + 1) % n_rank;
+    ring.first = (comm->rank + 2) % n_rank;
+    ring.n_step = n_rank - 1;
+    ring.n_add = n_rank - 1;
+    ring.n_forward = ring.n_step - 1;
+    ring.n_narrow = n_narrow_of(k, n);
+    return ring;
+}
+
 static tandem_status sum_over_ring(tandem_comm *comm, collective_op k, float *data, size_t n, uint32_t tag,
                                    tandem_error *error)
 {
     assert(n > 0);
-    const int n_rank = comm->n_rank;
-    tandem_ring ring = make_ring_pass(comm, data, n * sizeof *data, collective_slot(k, n, tag));
-    ring.chunk_bytes = (n + (size_t)n_rank - 1) / (size_t)n_rank * sizeof *data;
-    ring.own = (comm->rank + 1) % n_rank;
-    ring.first = (comm->rank + 2) % n_rank;
-    ring.n_step = 2 * (n_rank - 1);
-    ring.n_add = n_rank - 1;
+    tandem_ring ring = make_sum_pass(comm, k, data, n, collective_slot(k, n, tag));
+    ring.n_step = 2 * (comm->n_rank - 1);
     ring.n_forward = ring.n_step - 1;
-    if (k == KIND_NARROW_SUM) ring.n_narrow = n - 1;
     return run_ring_pass(comm, k, &ring, error);
 }
 
@@ -183,18 +228,17 @@ static shared_allocation *find_shared_allocation(tandem_comm *comm, const float 
     return s;
 }
 
-static tandem_status sum_in_shared_memory(tandem_comm *comm, collective_op k, shared_allocation *s,
-                                          const float *data, size_t n, tandem_error *error)
+static tandem_status work_in_shared_memory(tandem_comm *comm, collective_op k, shared_allocation *s,
+                                           const tandem_shared_work *work, tandem_error *error)
 {
     static const char *const reason[] = {
         [TANDEM_SHARED_BROKEN] = "its answer never came",
         [TANDEM_SHARED_TIMEOUT] = "timed out",
-        [TANDEM_SHARED_MISMATCH] = "different offsets in shared memory",
+        [TANDEM_SHARED_MISMATCH] = "different offsets or shards in shared memory",
     };
     if (tandem_comm_check_alive(comm, error) != TANDEM_OK) return TANDEM_RANK_FAILED;
     const tandem_shared_result result =
-        tandem_shared_sum_run(&s->sum, data, n, k == KIND_NARROW_SUM ? n - 1 : 0, &comm->membership,
-                              (int64_t)comm->timeout_ms * 1000000);
+        tandem_shared_sum_run(&s->sum, work, &comm->membership, (int64_t)comm->timeout_ms * 1000000);
     if (result == TANDEM_SHARED_OK) return TANDEM_OK;
     return tandem_comm_fail(comm, TANDEM_GLOO_FAILED, collective_name(k), reason[result], error);
 }
@@ -206,7 +250,10 @@ static tandem_status sum_over_ranks(tandem_comm *comm, collective_op k, float *d
     if (!data || n > PTRDIFF_MAX / sizeof *data)
         return tandem_error_set(error, TANDEM_USAGE, "an all-reduce of %zu floats at %p", n, (void *)data);
     shared_allocation *s = find_shared_allocation(comm, data, n);
-    return s ? sum_in_shared_memory(comm, k, s, data, n, error) : sum_over_ring(comm, k, data, n, tag, error);
+    if (!s) return sum_over_ring(comm, k, data, n, tag, error);
+    const tandem_shared_work work = {
+        .kind = TANDEM_SHARED_SUM, .data = data, .n = n, .n_narrow = n_narrow_of(k, n)};
+    return work_in_shared_memory(comm, k, s, &work, error);
 }
 
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
@@ -219,6 +266,91 @@ tandem_status tandem_comm_sum_gradients(tandem_comm *comm, float *data, size_t n
 {
     return sum_over_ranks(comm, comm->wire == TANDEM_BF16 ? KIND_NARROW_SUM : KIND_SUM, data, n, tag, error);
 }
+
+/* --- Shards --------------------------------------------------------------------------------------------- */
+
+static tandem_status check_shards(const tandem_comm *comm, collective_op k, const float *data, size_t n,
+                                  const size_t *border, tandem_error *error)
+{
+    if (!data && n > 0)
+        return tandem_error_set(error, TANDEM_USAGE, "%s of %zu floats at NULL", collective_name(k), n);
+    if (n > PTRDIFF_MAX / sizeof *data || !tandem_are_borders(border, comm->n_rank, n))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "%s of %zu floats: the shards' borders are wrong. Give %d that ascend from 0 "
+                                "to %zu; those between are multiples of %d",
+                                collective_name(k), n, comm->n_rank + 1, n, TANDEM_CHUNK_MULTIPLE);
+    return TANDEM_OK;
+}
+
+/* Sums that the ring left at the owners of chunks go to the owners of shards. */
+static tandem_status exchange_sums(tandem_comm *comm, collective_op k, float *data, size_t n,
+                                   const size_t *border, uint64_t slot, tandem_error *error)
+{
+    const tandem_exchange exchange = {.rank = comm->rank,
+                                      .n_rank = comm->n_rank,
+                                      .data = data,
+                                      .n = n,
+                                      .n_narrow = n_narrow_of(k, n),
+                                      .border = border,
+                                      .slot = slot,
+                                      .timeout_ms = comm->timeout_ms};
+    return run_network_pass(comm, k, (network_pass){.exchange = &exchange}, error);
+}
+
+static tandem_status scatter_over_network(tandem_comm *comm, collective_op k, float *data, size_t n,
+                                          const size_t *border, uint32_t tag, tandem_error *error)
+{
+    const collective_op then = k == KIND_SCATTER ? KIND_EXCHANGE : KIND_NARROW_EXCHANGE;
+    const uint64_t hash = tandem_hash_borders(border, comm->n_rank);
+    const tandem_ring ring = make_sum_pass(comm, k, data, n, collective_slot(k, hash, tag));
+    tandem_status status = run_ring_pass(comm, k, &ring, error);
+    if (status == TANDEM_OK)
+        status = exchange_sums(comm, then, data, n, border, collective_slot(then, hash, tag), error);
+    return status;
+}
+
+static tandem_status gather_over_network(tandem_comm *comm, float *data, size_t n, const size_t *border,
+                                         uint32_t tag, tandem_error *error)
+{
+    const collective_op k = KIND_GATHER_SHARDS;
+    tandem_ring ring = make_ring_pass(comm, data, n * sizeof *data,
+                                      collective_slot(k, tandem_hash_borders(border, comm->n_rank), tag));
+    ring.chunk_bytes = tandem_longest_shard(border, comm->n_rank) * sizeof *data;
+    ring.border = border;
+    ring.own = comm->rank;
+    ring.first = (comm->rank + 1) % comm->n_rank;
+    ring.n_step = comm->n_rank - 1;
+    ring.n_forward = ring.n_step - 1;
+    return run_ring_pass(comm, k, &ring, error);
+}
+
+tandem_status tandem_comm_scatter_gradients(tandem_comm *comm, float *data, size_t n, const size_t *border,
+                                            uint32_t tag, tandem_error *error)
+{
+    const collective_op k = comm->wire == TANDEM_BF16 ? KIND_NARROW_SCATTER : KIND_SCATTER;
+    const tandem_status status = check_shards(comm, k, data, n, border, error);
+    if (status != TANDEM_OK) return status;
+    if (comm->n_rank == 1 || n == 0) return tandem_comm_check_alive(comm, error);
+    shared_allocation *s = find_shared_allocation(comm, data, n);
+    if (!s) return scatter_over_network(comm, k, data, n, border, tag, error);
+    const tandem_shared_work work = {
+        .kind = TANDEM_SHARED_SCATTER, .data = data, .n = n, .n_narrow = n_narrow_of(k, n), .border = border};
+    return work_in_shared_memory(comm, k, s, &work, error);
+}
+
+tandem_status tandem_comm_gather_shards(tandem_comm *comm, float *data, size_t n, const size_t *border,
+                                        uint32_t tag, tandem_error *error)
+{
+    const tandem_status status = check_shards(comm, KIND_GATHER_SHARDS, data, n, border, error);
+    if (status != TANDEM_OK) return status;
+    if (comm->n_rank == 1 || n == 0) return tandem_comm_check_alive(comm, error);
+    shared_allocation *s = find_shared_allocation(comm, data, n);
+    if (!s) return gather_over_network(comm, data, n, border, tag, error);
+    const tandem_shared_work work = {.kind = TANDEM_SHARED_GATHER, .data = data, .n = n, .border = border};
+    return work_in_shared_memory(comm, KIND_GATHER_SHARDS, s, &work, error);
+}
+
+/* --- Other collectives ---------------------------------------------------------------------------------- */
 
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error)
 {

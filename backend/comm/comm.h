@@ -74,6 +74,30 @@ tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint
  * one rank nothing is rounded. */
 tandem_status tandem_comm_sum_gradients(tandem_comm *comm, float *data, size_t n, uint32_t tag,
                                         tandem_error *error);
+
+/* The halves of tandem_comm_sum_gradients, for ranks that each update a part of the parameters.
+ *
+ * Shards of n floats: rank r owns floats border[r] … border[r + 1] - 1 of `data`. `border` has n_rank + 1
+ * ascending entries, border[0] = 0 and border[n_rank] = n. Each is a multiple of 16, or n; shards may be
+ * empty. The caller owns `border`, which is read until the call returns. It is the same on every rank: where
+ * it differs, the collective times out over the network, and fails at once in shared memory (error.rank =
+ * -1). A rank that needs none of the others' data may get this error at its next collective. n = 0 and n_rank
+ * = 1 are fine, and move nothing. TANDEM_USAGE: borders that are not so, or `data` is NULL and n > 0; other
+ * errors as above. */
+
+/* Sums over all ranks as tandem_comm_sum_gradients does, in the communicator's `wire`, but each rank gets its
+ * own shard alone. Its floats have the bits that tandem_comm_sum_gradients would have left there, whatever the
+ * borders are; the last of the n floats stays f32 in its owner's shard. The rest of this rank's `data` is
+ * undefined. Cost: in shared memory, `data` read n_rank times and written once, which the ranks share; else
+ * half of an all-reduce, and what of the shards lies outside the rank's chunk (shards.h) travels once more. */
+tandem_status tandem_comm_scatter_gradients(tandem_comm *comm, float *data, size_t n, const size_t *border,
+                                            uint32_t tag, tandem_error *error);
+/* Sets every shard of `data` to the bits that its owner has there, on every rank; always 4 bytes per float.
+ * Cost: in shared memory, `data` read once and written n_rank - 1 times, which the ranks share; else each
+ * rank receives what it does not own, round the ring. */
+tandem_status tandem_comm_gather_shards(tandem_comm *comm, float *data, size_t n, const size_t *border,
+                                        uint32_t tag, tandem_error *error);
+
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error);
 /* Copies `bytes` of rank root's `data` to all ranks. */
 tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes, int root, uint32_t tag,
@@ -100,17 +124,26 @@ uint64_t tandem_comm_peer_bytes(tandem_comm *comm);
 /* Frees this rank's part; no sum may be running there. Returns 0 where `memory` is no shared allocation. */
 int tandem_comm_free_shared(tandem_comm *comm, void *memory);
 
-/* --- The bucket reducer: a thread that sums buckets in order while the caller computes ------------------ */
+/* --- The bucket reducer: a thread that sums buckets in order while the caller computes ------------------
+ *
+ * A bucket without borders is all-reduced. One with borders is scattered instead (`data`, as by
+ * tandem_comm_scatter_gradients); then the caller updates its shard of `weight`, and the thread gathers the
+ * shards (tandem_comm_gather_shards). In each step the thread scatters all buckets in ascending order, then
+ * gathers them in ascending order; so no gather begins before the last scatter has ended. */
 typedef struct tandem_reducer tandem_reducer;
 
 typedef struct tandem_bucket_view {
-    float *data;
+    float *data; /* [n] gradients */
     size_t n;
+    /* [n_rank + 1] of the bucket's shards; not copied: must outlive the reducer. NULL: it is all-reduced */
+    const size_t *border;
+    float *weight; /* [n] with `border`: the floats whose shards are gathered after the update; else NULL */
 } tandem_bucket_view;
 
 /* One thread, pinned to `cpu` (-1 = none). Buckets are views into the caller's memory, which must outlive the
  * reducer; the array of views is copied. One reducer per communicator, which must outlive it. *reducer is
- * unchanged on error: TANDEM_USAGE (no such core), TANDEM_NO_MEMORY. */
+ * unchanged on error: TANDEM_USAGE (no such core; borders of some buckets alone, or without `weight`; wrong
+ * borders fail later, in the collective), TANDEM_NO_MEMORY. */
 tandem_status tandem_reducer_open(tandem_reducer **reducer, tandem_comm *comm,
                                   const tandem_bucket_view *bucket, int n_bucket, int cpu,
                                   tandem_error *error);
@@ -121,13 +154,23 @@ void tandem_reducer_set_wait(tandem_reducer *reducer, tandem_bucket_wait *wait, 
 /* NULL is fine. Drops the buckets that have not begun, and finishes a running one, which takes at most the
  * communicator's timeout and one second. */
 void tandem_reducer_close(tandem_reducer *reducer);
-/* The caller has written bucket b of this step, so its all-reduce may start. Buckets become ready in any
- * order and are reduced in ascending order. Never blocks. */
+/* The caller has written bucket b of this step, so its all-reduce, or scatter, may start. Buckets become
+ * ready in any order and are reduced in ascending order. Never blocks. */
 void tandem_reducer_ready(tandem_reducer *reducer, int b);
-/* Blocks until bucket b of this step is reduced. Once a bucket has failed, it returns that error for all
- * later ones. start_ns and end_ns (each may be NULL; unchanged on error) are the CLOCK_MONOTONIC times at
+/* Blocks until bucket b of this step is reduced; with borders, until its shard is scattered to this rank.
+ * Once a bucket has failed, it returns that error for all later ones. start_ns and end_ns (each may be NULL; unchanged on error) are the CLOCK_MONOTONIC times at
  * which its all-reduce began and ended on this rank. Waits for ever if the bucket never becomes ready. */
 tandem_status tandem_reducer_wait(tandem_reducer *reducer, int b, int64_t *start_ns, int64_t *end_ns,
                                   tandem_error *error);
-/* Between steps: no bucket is ready any more. Call it only after waiting for every bucket. */
+/* The caller has updated its shard of bucket b's weights in this step, so they may be gathered. Buckets are
+ * updated in any order. Never blocks. Ignored where buckets have no borders. */
+void tandem_reducer_updated(tandem_reducer *reducer, int b);
+/* Blocks until bucket b's weights of this step are gathered: the caller may read all of them. Errors and
+ * times as of tandem_reducer_wait; a failed scatter fails the gathers, too. TANDEM_USAGE: no such bucket, or
+ * buckets have no borders. Waits for ever if a bucket never becomes ready, or b or one before it is never
+ * updated. */
+tandem_status tandem_reducer_wait_gathered(tandem_reducer *reducer, int b, int64_t *start_ns, int64_t *end_ns,
+                                           tandem_error *error);
+/* Between steps: no bucket is ready or updated any more. Call it only after waiting for every bucket, and
+ * with borders for every bucket's weights. */
 void tandem_reducer_next_step(tandem_reducer *reducer);

@@ -56,10 +56,15 @@ size_t tandem_ring_scratch_bytes(const tandem_ring *ring)
     return min_size((size_t)ring->n_add * n_slice_of(ring), WINDOW) * slot_bytes_of(ring);
 }
 
+static size_t chunk_begin(const tandem_ring *ring, int chunk)
+{
+    return ring->border ? ring->border[chunk] * sizeof(float)
+                        : min_size((size_t)chunk * ring->chunk_bytes, ring->bytes);
+}
+
 static ring_span slice_span(const ring_pass *r, int chunk, size_t slice)
 {
-    const size_t begin = min_size((size_t)chunk * r->ring->chunk_bytes, r->ring->bytes);
-    const size_t end = min_size(begin + r->ring->chunk_bytes, r->ring->bytes);
+    const size_t begin = chunk_begin(r->ring, chunk), end = chunk_begin(r->ring, chunk + 1);
     const size_t offset = min_size(begin + slice * r->slice_bytes, end);
     ring_span s = {.offset = offset, .bytes = min_size(r->slice_bytes, end - offset)};
     s.sent_bytes = s.bytes;
@@ -165,7 +170,7 @@ static tandem_gloo_result complete_receive(ring_pass *r, size_t receive)
         if (result) return result;
         if (added) add_slice(r, s, receive);
     }
-    const bool forwarded = is_forwarded(r, receive);
+    const bool forwarded = s.bytes > 0 && is_forwarded(r, receive);
     if (!forwarded) unpack_slice(r, s);
     const bool posted = receive + WINDOW < r->n_receive;
     if (!forwarded && !posted) return TANDEM_GLOO_OK;

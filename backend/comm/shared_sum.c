@@ -1,14 +1,16 @@
-/* shared_sum.c: sums over the ranks of a machine in shared memory, piece by piece. */
+/* shared_sum.c: sums over the ranks of a machine in shared memory, and their halves, piece by piece. */
 #include "backend/comm/shared_sum.h"
 
 #include <linux/futex.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "backend/comm/patience.h"
+#include "backend/comm/shards.h"
 #include "backend/comm/wire.h"
 
 /* A piece of two ranks fits into a core's second-level cache; the last rank waits for one piece at most. */
@@ -17,10 +19,11 @@ enum { PIECE = 32768, LINE_BYTES = 64 };
 /* How often a waiting rank checks that the others are alive, as watch.h does. */
 static const int64_t poll_ns = TANDEM_PATIENCE_SLICE_NS;
 
-/* The floats of its part that a rank wants to sum. */
+/* The floats of its part that a rank wants to sum, scatter or gather. */
 typedef struct sum_request {
     alignas(LINE_BYTES) uint64_t first;
-    uint64_t n, n_narrow;
+    uint64_t n, n_narrow, kind;
+    uint64_t border_hash; /* 0 for a sum */
 } sum_request;
 
 /* Sums are numbered from 1. A rank arrives at a sum only after it has left the one before, and a sum begins
@@ -99,13 +102,19 @@ static inline __attribute__((always_inline)) lanes rounded_lanes(lanes x, int is
 {
     return is_narrow ? (lanes)tandem_narrow_round((tandem_narrow_words)x) : x;
 }
+
+/* Where a sum is written: into all parts, or into one. */
+enum { ALL_PARTS = -1 };
+
 /* Sums parts `from`, from - 1, … (modulo n_rank) at float `first`, in this order, and writes the sum into all
- * of them. Memory limits it: wider vectors are no faster, and non-temporal stores are slower, because the
- * data that was just read is in the cache. */
+ * of them or into part `to`. Memory limits it: wider vectors are no faster, and non-temporal stores are
+ * slower, because the data that was just read is in the cache. */
 static inline __attribute__((always_inline)) void sum_span(const tandem_shm_region *region, int n_rank,
-                                                           int from, uint64_t first, size_t n, int is_narrow)
+                                                           int from, int to, uint64_t first, size_t n,
+                                                           int is_narrow)
 {
     enum { LANE = TANDEM_NARROW_LANES, AT_ONCE = 4 };
+    const int begin_to = to == ALL_PARTS ? 0 : to, end_to = to == ALL_PARTS ? n_rank : to + 1;
     const uint64_t stride = region->stride_bytes / sizeof(float);
     float *const base = tandem_shm_region_part(region, 0) + first, *const begin_sum =
                                                                        base + (uint64_t)from * stride;
@@ -120,7 +129,7 @@ static inline __attribute__((always_inline)) void sum_span(const tandem_shm_regi
             for (int k = 0; k < AT_ONCE; k++)
                 total[k] = rounded_lanes(*(const lanes *)(more + k * LANE) + total[k], is_narrow);
         }
-        for (int rank = 0; rank < n_rank; rank++)
+        for (int rank = begin_to; rank < end_to; rank++)
             for (int k = 0; k < AT_ONCE; k++)
                 *(lanes *)(base + (uint64_t)rank * stride + i + k * LANE) = total[k];
     }
@@ -130,50 +139,96 @@ static inline __attribute__((always_inline)) void sum_span(const tandem_shm_regi
             total = base[(uint64_t)((from + n_rank - r) % n_rank) * stride + i] + total;
             if (is_narrow) total = tandem_narrow_rounded(total);
         }
-        for (int rank = 0; rank < n_rank; rank++) base[(uint64_t)rank * stride + i] = total;
+        for (int rank = begin_to; rank < end_to; rank++) base[(uint64_t)rank * stride + i] = total;
     }
 }
 
 /* Constants for the compiler. */
-static void sum_span_of(const tandem_shm_region *region, int from, uint64_t first, size_t n, int is_narrow)
+static void sum_span_of(const tandem_shm_region *region, int from, int to, uint64_t first, size_t n,
+                        int is_narrow)
 {
-    if (region->n_rank == 2 && is_narrow)
-        sum_span(region, 2, from, first, n, 1);
+    if (to != ALL_PARTS && is_narrow)
+        sum_span(region, region->n_rank, from, to, first, n, 1);
+    else if (to != ALL_PARTS)
+        sum_span(region, region->n_rank, from, to, first, n, 0);
+    else if (region->n_rank == 2 && is_narrow)
+        sum_span(region, 2, from, ALL_PARTS, first, n, 1);
     else if (region->n_rank == 2)
-        sum_span(region, 2, from, first, n, 0);
+        sum_span(region, 2, from, ALL_PARTS, first, n, 0);
     else if (is_narrow)
-        sum_span(region, region->n_rank, from, first, n, 1);
+        sum_span(region, region->n_rank, from, ALL_PARTS, first, n, 1);
     else
-        sum_span(region, region->n_rank, from, first, n, 0);
+        sum_span(region, region->n_rank, from, ALL_PARTS, first, n, 0);
 }
 
-/* In the ring, chunk c begins at rank c - 1 and goes down to rank c. */
-static void sum_one_piece(const tandem_shm_region *region, const sum_request *wanted, uint64_t piece)
+/* Sums floats at … end - 1, of one shard or of any. In the ring, chunk c begins at rank c - 1 and goes down
+ * to rank c. */
+static void sum_floats(const tandem_shm_region *region, const sum_request *wanted, uint64_t at, uint64_t end,
+                       int to)
 {
     const int n_rank = region->n_rank;
-    const uint64_t chunk = (wanted->n + (uint64_t)n_rank - 1) / (uint64_t)n_rank, begin_sum = piece * PIECE;
-    const uint64_t end = wanted->n - begin_sum < PIECE ? wanted->n : begin_sum + PIECE;
-    for (uint64_t at = begin_sum; at < end;) {
+    const uint64_t chunk = tandem_chunk_floats(wanted->n, n_rank);
+    while (at < end) {
         const int is_narrow = at < wanted->n_narrow;
         const uint64_t c = at / chunk, next = (c + 1) * chunk,
                        border = is_narrow && wanted->n_narrow < next ? wanted->n_narrow : next;
         const size_t n = (border < end ? border : end) - at;
         const int from = (int)((c + (uint64_t)n_rank - 1) % (uint64_t)n_rank);
-        sum_span_of(region, from, wanted->first + at, n, is_narrow);
+        sum_span_of(region, from, to, wanted->first + at, n, is_narrow);
         at += n;
     }
 }
 
+/* Copies floats at … end - 1 of part `from` into the other parts. */
+static void copy_floats(const tandem_shm_region *region, const sum_request *wanted, uint64_t at, uint64_t end,
+                        int from)
+{
+    const float *source = tandem_shm_region_part(region, from) + wanted->first + at;
+    for (int rank = 0; rank < region->n_rank; rank++)
+        if (rank != from)
+            memcpy(tandem_shm_region_part(region, rank) + wanted->first + at, source,
+                   (end - at) * sizeof *source);
+}
+
+/* Scatters or gathers floats at … end - 1, shard by shard. */
+static void scatter_or_gather(const tandem_shm_region *region, const sum_request *wanted,
+                              const size_t *border, uint64_t at, uint64_t end)
+{
+    for (int owner = 0; owner < region->n_rank && at < end; owner++) {
+        const uint64_t shard_end = border[owner + 1] < end ? border[owner + 1] : end;
+        if (shard_end <= at) continue;
+        if (wanted->kind == TANDEM_SHARED_SCATTER)
+            sum_floats(region, wanted, at, shard_end, owner);
+        else
+            copy_floats(region, wanted, at, shard_end, owner);
+        at = shard_end;
+    }
+}
+
+static void do_one_piece(const tandem_shm_region *region, const sum_request *wanted, const size_t *border,
+                         uint64_t piece)
+{
+    const uint64_t at = piece * PIECE, end = wanted->n - at < PIECE ? wanted->n : at + PIECE;
+    if (wanted->kind == TANDEM_SHARED_SUM)
+        sum_floats(region, wanted, at, end, ALL_PARTS);
+    else
+        scatter_or_gather(region, wanted, border, at, end);
+}
+
 /* --- A sum ---------------------------------------------------------------------------------------------- */
+
+static bool wants_the_same(const sum_request *a, const sum_request *b)
+{
+    return a->first == b->first && a->n == b->n && a->n_narrow == b->n_narrow && a->kind == b->kind &&
+           a->border_hash == b->border_hash;
+}
 
 /* Called by the last rank that arrives. */
 static void begin_sum(const tandem_shared_sum *sum)
 {
     sum_control *c = sum_control_of(sum);
     unsigned disagree = 0;
-    for (int r = 1; r < sum->region.n_rank; r++)
-        disagree |= c->wanted[r].first != c->wanted[0].first || c->wanted[r].n != c->wanted[0].n ||
-                    c->wanted[r].n_narrow != c->wanted[0].n_narrow;
+    for (int r = 1; r < sum->region.n_rank; r++) disagree |= !wants_the_same(&c->wanted[r], &c->wanted[0]);
     atomic_store(&c->disagree, disagree);
     atomic_store(&c->n_arrived, 0);
     atomic_store(&c->n_taken, 0);
@@ -182,34 +237,37 @@ static void begin_sum(const tandem_shared_sum *sum)
     futex_wake_all(&c->begun_sum);
 }
 
-static void sum_pieces(const tandem_shared_sum *sum, const sum_request *wanted)
+static void do_pieces(const tandem_shared_sum *sum, const sum_request *wanted, const size_t *border)
 {
     sum_control *c = sum_control_of(sum);
     const unsigned n = (unsigned)((wanted->n + PIECE - 1) / PIECE);
     for (unsigned piece; (piece = atomic_fetch_add(&c->n_taken, 1)) < n;) {
-        sum_one_piece(&sum->region, wanted, piece);
+        do_one_piece(&sum->region, wanted, border, piece);
         if (atomic_fetch_add(&c->n_summed, 1) + 1 < n) continue;
         atomic_store(&c->ended_sum, sum->sequence);
         futex_wake_all(&c->ended_sum);
     }
 }
 
-tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
-                                           size_t n_narrow, const tandem_membership *membership,
-                                           int64_t timeout_ns)
+tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const tandem_shared_work *work,
+                                           const tandem_membership *membership, int64_t timeout_ns)
 {
-    const int rank = sum->region.rank;
+    const int rank = sum->region.rank, n_rank = sum->region.n_rank;
     sum_control *c = sum_control_of(sum);
-    const sum_request wanted = {(uint64_t)(data - tandem_shm_region_part(&sum->region, rank)), n, n_narrow};
+    const sum_request wanted = {.first = (uint64_t)(work->data - tandem_shm_region_part(&sum->region, rank)),
+                                .n = work->n,
+                                .n_narrow = work->n_narrow,
+                                .kind = (uint64_t)work->kind,
+                                .border_hash = work->border ? tandem_hash_borders(work->border, n_rank) : 0};
     c->wanted[rank] = wanted;
     sum->sequence++;
     tandem_shared_result result = TANDEM_SHARED_OK;
-    if (atomic_fetch_add(&c->n_arrived, 1) + 1 == (unsigned)sum->region.n_rank)
+    if (atomic_fetch_add(&c->n_arrived, 1) + 1 == (unsigned)n_rank)
         begin_sum(sum);
     else
         result = wait_for_sum(sum, &c->begun_sum, membership, timeout_ns);
     if (result != TANDEM_SHARED_OK) return result;
     if (atomic_load(&c->disagree)) return TANDEM_SHARED_MISMATCH;
-    sum_pieces(sum, &wanted);
+    do_pieces(sum, &wanted, work->border);
     return wait_for_sum(sum, &c->ended_sum, membership, timeout_ns);
 }

@@ -1132,7 +1132,7 @@ static int reduce_steps(board *my, int rank)
     EXPECT(data);
     for (int i = 0; i < N_BUCKET; i++) {
         n -= bucket_size[i];
-        view[i] = (tandem_bucket_view){data + n, bucket_size[i]};
+        view[i] = (tandem_bucket_view){.data = data + n, .n = bucket_size[i]};
     }
     EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
     for (int step = 0; step < 6; step++) {
@@ -1187,7 +1187,7 @@ static int reduce_until_death(board *my, int rank)
     float *data = take_floats(comm, N_BUCKET);
     EXPECT(data);
     tandem_bucket_view view[N_BUCKET];
-    for (int i = 0; i < N_BUCKET; i++) view[i] = (tandem_bucket_view){&data[i], 1};
+    for (int i = 0; i < N_BUCKET; i++) view[i] = (tandem_bucket_view){.data = &data[i], .n = 1};
     EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
     tandem_reducer_ready(reducer, 0);
     EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, error) == TANDEM_OK);
@@ -1235,7 +1235,7 @@ static int close_beside_the_dead(board *my, int rank)
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     float *data = take_floats(comm, 2);
     EXPECT(data);
-    const tandem_bucket_view view[2] = {{&data[0], 1}, {&data[1], 1}};
+    const tandem_bucket_view view[2] = {{.data = &data[0], .n = 1}, {.data = &data[1], .n = 1}};
     EXPECT(tandem_reducer_open(&reducer, comm, view, 2, -1, error) == TANDEM_OK);
     if (rank == 1) {
         (void)usleep(50000);
