@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/comm/exchange.h"
+#include "backend/comm/delivery.h"
 #include "backend/comm/ring.h"
 #include "backend/comm/shards.h"
 
@@ -20,8 +20,8 @@ typedef enum collective_op {
     KIND_NARROW_SUM,
     KIND_SCATTER,
     KIND_NARROW_SCATTER,
-    KIND_EXCHANGE, /* the second stage of a scatter */
-    KIND_NARROW_EXCHANGE,
+    KIND_DELIVERY, /* the second stage of a scatter */
+    KIND_NARROW_DELIVERY,
     KIND_GATHER_SHARDS
 } collective_op;
 
@@ -34,8 +34,8 @@ static const char *collective_name(collective_op k)
                                        [KIND_NARROW_SUM] = "an all-reduce in bf16",
                                        [KIND_SCATTER] = "a reduce-scatter",
                                        [KIND_NARROW_SCATTER] = "a reduce-scatter in bf16",
-                                       [KIND_EXCHANGE] = "a reduce-scatter",
-                                       [KIND_NARROW_EXCHANGE] = "a reduce-scatter in bf16",
+                                       [KIND_DELIVERY] = "a reduce-scatter",
+                                       [KIND_NARROW_DELIVERY] = "a reduce-scatter in bf16",
                                        [KIND_GATHER_SHARDS] = "an all-gather"};
     return name[k];
 }
@@ -144,7 +144,7 @@ static void count_running_collectives(tandem_comm *comm, int more)
 /* What a collective does over the network; one of the two is NULL. */
 typedef struct network_pass {
     const tandem_ring *ring;
-    const tandem_exchange *exchange;
+    const tandem_delivery *delivery;
 } network_pass;
 
 static tandem_status run_network_pass(tandem_comm *comm, collective_op k, network_pass pass,
@@ -160,7 +160,7 @@ static tandem_status run_network_pass(tandem_comm *comm, collective_op k, networ
     tandem_comm_block_sigpipe(&mask);
     count_running_collectives(comm, 1);
     const tandem_gloo_result result = pass.ring ? tandem_ring_run(pass.ring, comm->gloo, scratch, &reason)
-                                                : tandem_exchange_run(pass.exchange, comm->gloo, &reason);
+                                                : tandem_delivery_run(pass.delivery, comm->gloo, &reason);
     count_running_collectives(comm, -1);
     tandem_comm_unblock_sigpipe(&mask);
     if (scratch) release_scratch(comm, scratch, scratch_bytes);
@@ -186,7 +186,7 @@ static tandem_ring make_ring_pass(const tandem_comm *comm, void *data, size_t by
 
 static bool is_narrow_op(collective_op k)
 {
-    return k == KIND_NARROW_SUM || k == KIND_NARROW_SCATTER || k == KIND_NARROW_EXCHANGE;
+    return k == KIND_NARROW_SUM || k == KIND_NARROW_SCATTER || k == KIND_NARROW_DELIVERY;
 }
 
 /* Of n floats that are summed, as many travel in bf16: all but the last, which may carry a loss. */
@@ -283,10 +283,10 @@ static tandem_status check_shards(const tandem_comm *comm, collective_op k, cons
 }
 
 /* Sums that the ring left at the owners of chunks go to the owners of shards. */
-static tandem_status exchange_sums(tandem_comm *comm, collective_op k, float *data, size_t n,
-                                   const size_t *border, uint64_t slot, tandem_error *error)
+static tandem_status deliver_sums(tandem_comm *comm, collective_op k, float *data, size_t n,
+                                  const size_t *border, uint64_t slot, tandem_error *error)
 {
-    const tandem_exchange exchange = {.rank = comm->rank,
+    const tandem_delivery delivery = {.rank = comm->rank,
                                       .n_rank = comm->n_rank,
                                       .data = data,
                                       .n = n,
@@ -294,18 +294,18 @@ static tandem_status exchange_sums(tandem_comm *comm, collective_op k, float *da
                                       .border = border,
                                       .slot = slot,
                                       .timeout_ms = comm->timeout_ms};
-    return run_network_pass(comm, k, (network_pass){.exchange = &exchange}, error);
+    return run_network_pass(comm, k, (network_pass){.delivery = &delivery}, error);
 }
 
 static tandem_status scatter_over_network(tandem_comm *comm, collective_op k, float *data, size_t n,
                                           const size_t *border, uint32_t tag, tandem_error *error)
 {
-    const collective_op then = k == KIND_SCATTER ? KIND_EXCHANGE : KIND_NARROW_EXCHANGE;
+    const collective_op then = k == KIND_SCATTER ? KIND_DELIVERY : KIND_NARROW_DELIVERY;
     const uint64_t hash = tandem_hash_borders(border, comm->n_rank);
     const tandem_ring ring = make_sum_pass(comm, k, data, n, collective_slot(k, hash, tag));
     tandem_status status = run_ring_pass(comm, k, &ring, error);
     if (status == TANDEM_OK)
-        status = exchange_sums(comm, then, data, n, border, collective_slot(then, hash, tag), error);
+        status = deliver_sums(comm, then, data, n, border, collective_slot(then, hash, tag), error);
     return status;
 }
 

@@ -81,20 +81,21 @@ tandem_status tandem_comm_sum_gradients(tandem_comm *comm, float *data, size_t n
  * ascending entries, border[0] = 0 and border[n_rank] = n. Each is a multiple of 16, or n; shards may be
  * empty. The caller owns `border`, which is read until the call returns. It is the same on every rank: where
  * it differs, the collective times out over the network, and fails at once in shared memory (error.rank =
- * -1). A rank that needs none of the others' data may get this error at its next collective. n = 0 and n_rank
- * = 1 are fine, and move nothing. TANDEM_USAGE: borders that are not so, or `data` is NULL and n > 0; other
- * errors as above. */
+ * -1). A rank that needs none of the others' data may get this error at its next collective. In shared memory
+ * `data` lies as for a sum (tandem_comm_alloc_shared). n = 0 and n_rank = 1 are fine, and move nothing.
+ * TANDEM_USAGE: borders that are not so, or `data` is NULL and n > 0; other errors as above. */
 
 /* Sums over all ranks as tandem_comm_sum_gradients does, in the communicator's `wire`, but each rank gets its
- * own shard alone. Its floats have the bits that tandem_comm_sum_gradients would have left there, whatever the
- * borders are; the last of the n floats stays f32 in its owner's shard. The rest of this rank's `data` is
- * undefined. Cost: in shared memory, `data` read n_rank times and written once, which the ranks share; else
- * half of an all-reduce, and what of the shards lies outside the rank's chunk (shards.h) travels once more. */
+ * own shard alone. Its floats have the bits that tandem_comm_sum_gradients would have left there, with any
+ * borders; the last of the n floats stays f32 in its owner's shard. The rest of this rank's `data` is
+ * undefined. Cost: in shared memory, `data` is read n_rank times and written once, which the ranks share;
+ * else half of an all-reduce, and what of a shard lies outside its owner's chunk (shards.h) travels once
+ * more. */
 tandem_status tandem_comm_scatter_gradients(tandem_comm *comm, float *data, size_t n, const size_t *border,
                                             uint32_t tag, tandem_error *error);
 /* Sets every shard of `data` to the bits that its owner has there, on every rank; always 4 bytes per float.
- * Cost: in shared memory, `data` read once and written n_rank - 1 times, which the ranks share; else each
- * rank receives what it does not own, round the ring. */
+ * Cost: in shared memory, `data` is read once and written n_rank - 1 times, which the ranks share; else each
+ * rank receives once what it does not own, round the ring. */
 tandem_status tandem_comm_gather_shards(tandem_comm *comm, float *data, size_t n, const size_t *border,
                                         uint32_t tag, tandem_error *error);
 
@@ -114,9 +115,9 @@ int64_t tandem_comm_n_stranger(const tandem_comm *comm);
 /* Why they do not, although over_network is 0: "rank 1: …", the same on every rank; else "". */
 const char *tandem_comm_shared_memory_error(const tandem_comm *comm);
 /* All ranks, with the same bytes: this rank's part of new shared memory, cleared and locked. A sum of data in
- * it must be at the same offset on every rank; it copies nothing, and one thread at a time may run it.
- * *memory is NULL where the ranks share no memory, and unchanged on error: a collective's errors, or
- * TANDEM_NO_MEMORY on every rank. The memory has no name and ends with the ranks. */
+ * it, or a half of one, must be at the same offset on every rank; it copies nothing, and one thread at a time
+ * may run it. *memory is NULL where the ranks share no memory, and unchanged on error: a collective's errors,
+ * or TANDEM_NO_MEMORY on every rank. The memory has no name and ends with the ranks. */
 tandem_status tandem_comm_alloc_shared(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag,
                                        tandem_error *error);
 /* Bytes of shared memory that belong to other ranks but count in this process's page tables. */
@@ -157,9 +158,10 @@ void tandem_reducer_close(tandem_reducer *reducer);
 /* The caller has written bucket b of this step, so its all-reduce, or scatter, may start. Buckets become
  * ready in any order and are reduced in ascending order. Never blocks. */
 void tandem_reducer_ready(tandem_reducer *reducer, int b);
-/* Blocks until bucket b of this step is reduced; with borders, until its shard is scattered to this rank.
- * Once a bucket has failed, it returns that error for all later ones. start_ns and end_ns (each may be NULL; unchanged on error) are the CLOCK_MONOTONIC times at
- * which its all-reduce began and ended on this rank. Waits for ever if the bucket never becomes ready. */
+/* Blocks until bucket b of this step is reduced; with borders, until this rank has its shard of the sums.
+ * Once a bucket has failed, it returns that error for all later ones. start_ns and end_ns (each may be NULL;
+ * unchanged on error) are the CLOCK_MONOTONIC times at which its all-reduce, or scatter, began and ended on
+ * this rank. Waits for ever if the bucket never becomes ready. */
 tandem_status tandem_reducer_wait(tandem_reducer *reducer, int b, int64_t *start_ns, int64_t *end_ns,
                                   tandem_error *error);
 /* The caller has updated its shard of bucket b's weights in this step, so they may be gathered. Buckets are

@@ -3,21 +3,22 @@
 
 #include "base/hash.h"
 
-static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
-static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
+static size_t lesser_border(size_t a, size_t b) { return a < b ? a : b; }
+static size_t greater_border(size_t a, size_t b) { return a > b ? a : b; }
 
 tandem_shard_span tandem_chunk_in_shard(size_t n, int n_rank, const size_t *border, int c, int s)
 {
-    const size_t chunk = tandem_chunk_floats(n, n_rank), chunk_begin = smaller_of((size_t)c * chunk, n),
-                 chunk_end = chunk_begin + smaller_of(chunk, n - chunk_begin),
-                 begin = larger_of(chunk_begin, border[s]), end = smaller_of(chunk_end, border[s + 1]);
-    return (tandem_shard_span){.begin = begin, .end = larger_of(begin, end)};
+    const size_t chunk = tandem_chunk_floats(n, n_rank), chunk_begin = lesser_border((size_t)c * chunk, n),
+                 chunk_end = chunk_begin + lesser_border(chunk, n - chunk_begin),
+                 begin = greater_border(chunk_begin, border[s]),
+                 end = lesser_border(chunk_end, border[s + 1]);
+    return (tandem_shard_span){.begin = begin, .end = greater_border(begin, end)};
 }
 
 size_t tandem_longest_shard(const size_t *border, int n_rank)
 {
     size_t longest = 0;
-    for (int r = 0; r < n_rank; r++) longest = larger_of(longest, border[r + 1] - border[r]);
+    for (int r = 0; r < n_rank; r++) longest = greater_border(longest, border[r + 1] - border[r]);
     return longest;
 }
 

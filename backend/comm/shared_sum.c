@@ -163,8 +163,8 @@ static void sum_span_of(const tandem_shm_region *region, int from, int to, uint6
 
 /* Sums floats at … end - 1, of one shard or of any. In the ring, chunk c begins at rank c - 1 and goes down
  * to rank c. */
-static void sum_floats(const tandem_shm_region *region, const sum_request *wanted, uint64_t at, uint64_t end,
-                       int to)
+static void sum_by_chunks(const tandem_shm_region *region, const sum_request *wanted, uint64_t at,
+                          uint64_t end, int to)
 {
     const int n_rank = region->n_rank;
     const uint64_t chunk = tandem_chunk_floats(wanted->n, n_rank);
@@ -180,8 +180,8 @@ static void sum_floats(const tandem_shm_region *region, const sum_request *wante
 }
 
 /* Copies floats at … end - 1 of part `from` into the other parts. */
-static void copy_floats(const tandem_shm_region *region, const sum_request *wanted, uint64_t at, uint64_t end,
-                        int from)
+static void copy_to_others(const tandem_shm_region *region, const sum_request *wanted, uint64_t at,
+                           uint64_t end, int from)
 {
     const float *source = tandem_shm_region_part(region, from) + wanted->first + at;
     for (int rank = 0; rank < region->n_rank; rank++)
@@ -198,9 +198,9 @@ static void scatter_or_gather(const tandem_shm_region *region, const sum_request
         const uint64_t shard_end = border[owner + 1] < end ? border[owner + 1] : end;
         if (shard_end <= at) continue;
         if (wanted->kind == TANDEM_SHARED_SCATTER)
-            sum_floats(region, wanted, at, shard_end, owner);
+            sum_by_chunks(region, wanted, at, shard_end, owner);
         else
-            copy_floats(region, wanted, at, shard_end, owner);
+            copy_to_others(region, wanted, at, shard_end, owner);
         at = shard_end;
     }
 }
@@ -210,7 +210,7 @@ static void do_one_piece(const tandem_shm_region *region, const sum_request *wan
 {
     const uint64_t at = piece * PIECE, end = wanted->n - at < PIECE ? wanted->n : at + PIECE;
     if (wanted->kind == TANDEM_SHARED_SUM)
-        sum_floats(region, wanted, at, end, ALL_PARTS);
+        sum_by_chunks(region, wanted, at, end, ALL_PARTS);
     else
         scatter_or_gather(region, wanted, border, at, end);
 }

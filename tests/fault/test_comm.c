@@ -1,5 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
+/* link: --wrap=tandem_delivery_run */
 /* link: --wrap=memfd_create --wrap=fallocate */
 /* link: --wrap=tandem_membership_write_address --wrap=tandem_membership_read_address */
 /* folder: backend */
@@ -25,6 +26,7 @@
 #include <unistd.h>
 
 #include "backend/comm/comm.h"
+#include "backend/comm/delivery.h"
 #include "backend/comm/gloo_shim.h"
 #include "backend/comm/membership.h"
 #include "base/clock.h"
@@ -770,10 +772,10 @@ static void assert_all_blame(int n_rank, int culprit, const char *words)
     }
 }
 
-static void strike_rank(int n_rank, int victim, int signal)
+static void strike_rank(int n_rank, int victim, int signal, body *what)
 {
     b->n_rank = n_rank;
-    start_ranks(n_rank, sum_for_ever);
+    start_ranks(n_rank, what);
     wait_until_ready(n_rank);
     (void)usleep(3000 * (useconds_t)(victim + 1));
     const int64_t struck_ns = tandem_now_ns();
@@ -788,12 +790,150 @@ static void strike_rank(int n_rank, int victim, int signal)
 static void a_killed_rank_is_named_by_all(void **state)
 {
     const int victim = *(const int *)*state;
-    strike_rank(MAX_RANK - victim % 2, victim, SIGKILL);
+    strike_rank(MAX_RANK - victim % 2, victim, SIGKILL, sum_for_ever);
     assert_int_equal(end_of(victim), 1000 + SIGKILL);
     char words[40];
     (void)snprintf(words, sizeof words, "rank %d died during an all-reduce (", victim);
     assert_all_blame(b->n_rank, victim, words);
 }
+
+/* --- Failure in the halves of an all-reduce ------------------------------------------------------------- */
+
+enum { N_SHARED_OUT = 300000 };
+
+/* Every rank owns something, and much of it lies in the chunk of another one. */
+static void set_uneven_borders(size_t *border, int n_rank)
+{
+    border[0] = 0;
+    for (int r = 1; r < n_rank; r++) border[r] = N_SHARED_OUT / 2 + (size_t)r * 1600;
+    border[n_rank] = N_SHARED_OUT;
+}
+
+static tandem_status scatter_or_gather_once(const board *my, tandem_comm *comm, float *data,
+                                            const size_t *border, tandem_error *error)
+{
+    return my->choice ? tandem_comm_gather_shards(comm, data, N_SHARED_OUT, border, 1, error)
+                      : tandem_comm_scatter_gradients(comm, data, N_SHARED_OUT, border, 1, error);
+}
+
+/* Scatters, or with choice gathers, until it fails. */
+static int halves_for_ever(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0], second;
+    size_t border[MAX_RANK + 1];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float *data = take_floats(comm, N_SHARED_OUT);
+    EXPECT(data);
+    set_uneven_borders(border, my->n_rank);
+    tandem_status status = TANDEM_OK;
+    for (int round = 0; status == TANDEM_OK; round++) {
+        status = scatter_or_gather_once(my, comm, data, border, error);
+        if (round == 3) atomic_store(&my->rank[rank].ready, 1);
+    }
+    my->rank[rank].noticed_ns = tandem_now_ns();
+    EXPECT(status == TANDEM_RANK_FAILED && error->status == TANDEM_RANK_FAILED);
+    EXPECT(scatter_or_gather_once(my, comm, data, border, &second) == TANDEM_RANK_FAILED);
+    EXPECT(strcmp(second.text, error->text) == 0 && second.rank == error->rank);
+    give_floats(comm, data);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_rank_killed_in_a_half_is_named_by_all(void **state)
+{
+    static const char *const name[] = {"a reduce-scatter", "an all-gather"};
+    for (b->choice = 0; b->choice < 2; b->choice++)
+        for (int victim = 0; victim < 3; victim++) {
+            char words[60];
+            strike_rank(3 + victim % 2, victim, SIGKILL, halves_for_ever);
+            assert_int_equal(end_of(victim), 1000 + SIGKILL);
+            (void)snprintf(words, sizeof words, "rank %d died during %s (", victim, name[b->choice]);
+            assert_all_blame(b->n_rank, victim, words);
+            remove_store();
+            assert_int_equal(mkdir(b->store, 0700), 0);
+            memset(b->rank, 0, sizeof b->rank);
+        }
+}
+
+/* Set in the process of a rank that dies when sums go to the owners of shards. */
+static bool dies_in_delivery;
+
+tandem_gloo_result __real_tandem_delivery_run(const tandem_delivery *delivery, tandem_gloo *gloo,
+                                              tandem_gloo_error *why);
+tandem_gloo_result __wrap_tandem_delivery_run(const tandem_delivery *delivery, tandem_gloo *gloo,
+                                              tandem_gloo_error *why);
+
+tandem_gloo_result __wrap_tandem_delivery_run(const tandem_delivery *delivery, tandem_gloo *gloo,
+                                              tandem_gloo_error *why)
+{
+    if (dies_in_delivery) (void)raise(SIGKILL);
+    return __real_tandem_delivery_run(delivery, gloo, why);
+}
+
+/* Rank 1 owns nothing, and the others wait for halves of its chunk. */
+static int die_in_delivery(board *my, int rank)
+{
+    static const size_t border[4] = {0, N_SHARED_OUT / 2 / 16 * 16, N_SHARED_OUT / 2 / 16 * 16, N_SHARED_OUT};
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float *data = take_floats(comm, N_SHARED_OUT);
+    EXPECT(data);
+    EXPECT(tandem_comm_scatter_gradients(comm, data, N_SHARED_OUT, border, 1, error) == TANDEM_OK);
+    EXPECT(tandem_comm_barrier(comm, 1, error) == TANDEM_OK); /* all have left the first one */
+    dies_in_delivery = rank == 1;
+    EXPECT(tandem_comm_scatter_gradients(comm, data, N_SHARED_OUT, border, 1, error) == TANDEM_RANK_FAILED);
+    give_floats(comm, data);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_rank_killed_between_the_ring_and_the_shards_is_named_by_all(void **state)
+{
+    b->n_rank = 3;
+    start_ranks(3, die_in_delivery);
+    for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), r == 1 ? 1000 + SIGKILL : 0);
+    assert_all_blame(3, 1, "rank 1 died during a reduce-scatter (");
+}
+
+/* With choice 0 and 1 about the borders, with 2 about what to do. */
+static int disagree_about_shards(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    size_t border[MAX_RANK + 1];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float *data = take_floats(comm, N_SHARED_OUT);
+    EXPECT(data);
+    set_uneven_borders(border, my->n_rank);
+    if (my->choice < 2) {
+        if (rank == 1) border[1] += 16;
+        EXPECT(scatter_or_gather_once(my, comm, data, border, error) == TANDEM_RANK_FAILED);
+    } else if (rank == 1) {
+        EXPECT(tandem_comm_sum_f32(comm, data, N_SHARED_OUT, 1, error) == TANDEM_RANK_FAILED);
+    } else {
+        EXPECT(tandem_comm_scatter_gradients(comm, data, N_SHARED_OUT, border, 1, error) ==
+               TANDEM_RANK_FAILED);
+    }
+    give_floats(comm, data);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void ranks_that_disagree_about_shards_fail(void **state)
+{
+    b->timeout_ns = 300 * (int64_t)MS;
+    for (b->choice = 0; b->choice < 3; b->choice++) {
+        run_ranks(3, disagree_about_shards);
+        assert_all_blame(3, -1, "disagree");
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+        memset(b->rank, 0, sizeof b->rank);
+    }
+}
+
+/* --- Messages to the dead, and silent ranks ------------------------------------------------------------- */
 
 /* A collective posts all it can before it waits. Where `posted` is set, this rank's next wait sets it. */
 static atomic_int *posted;
@@ -894,7 +1034,7 @@ static void a_late_rank_is_not_blamed_for_a_silent_one(void **state)
 static void a_stopped_rank_is_named_after_the_timeout(void **state)
 {
     b->timeout_ns = 500 * (int64_t)MS;
-    strike_rank(3, 1, SIGSTOP);
+    strike_rank(3, 1, SIGSTOP, sum_for_ever);
     assert_all_blame(3, 1, "rank 1 was silent during an all-reduce (");
     /* It wakes up, and learns that the others have given it up. */
     assert_int_equal(kill(process[1], SIGCONT), 0);
@@ -1264,6 +1404,196 @@ static void a_reducer_closes_beside_the_dead(void **state)
     }
 }
 
+/* --- The reducer with shards ---------------------------------------------------------------------------- */
+
+enum { N_SHARD_STEP = 4 };
+
+typedef struct sharded_buckets {
+    tandem_bucket_view view[N_BUCKET];
+    size_t border[N_BUCKET][MAX_RANK + 1];
+    float *gradients, *weights; /* of all buckets */
+    float *wanted;              /* what the weights must be, by sums of whole buckets */
+    float *scratch;             /* [largest bucket] */
+} sharded_buckets;
+
+/* Some shards are empty; each bucket has other owners. */
+static void set_bucket_borders(size_t *border, size_t n, int bucket, int n_rank)
+{
+    for (int r = 1; r < n_rank; r++) {
+        const size_t cut = n * (size_t)((bucket + r) % 4) / 4 / 16 * 16;
+        border[r] = cut < border[r - 1] ? border[r - 1] : cut;
+    }
+    border[n_rank] = n;
+}
+
+static int make_sharded_buckets(sharded_buckets *s, board *my, int rank, tandem_comm *comm)
+{
+    size_t n = 0;
+    for (int i = 0; i < N_BUCKET; i++) n += bucket_size[i];
+    s->gradients = take_floats(comm, n);
+    s->weights = take_floats(comm, n);
+    s->wanted = calloc(n, sizeof *s->wanted);
+    s->scratch = calloc(n, sizeof *s->scratch);
+    EXPECT(s->gradients && s->weights && s->wanted && s->scratch);
+    for (int i = 0; i < N_BUCKET; i++) {
+        n -= bucket_size[i];
+        set_bucket_borders(s->border[i], bucket_size[i], i, my->n_rank);
+        s->view[i] = (tandem_bucket_view){s->gradients + n, bucket_size[i], s->border[i], s->weights + n};
+    }
+    return 0;
+}
+
+static void free_sharded_buckets(sharded_buckets *s, tandem_comm *comm)
+{
+    free(s->scratch);
+    free(s->wanted);
+    give_floats(comm, s->weights);
+    give_floats(comm, s->gradients);
+}
+
+static float bucket_gradient(int rank, int bucket, int step, size_t i)
+{
+    return element(rank, i + (size_t)step) * (float)(bucket + 1);
+}
+
+static void update_weights(float *weight, const float *gradient, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++) weight[i] -= 0.25f * gradient[i];
+}
+
+/* Updates the weights that are wanted by an all-reduce of the same gradients. */
+static int update_wanted(sharded_buckets *s, board *my, int rank, tandem_comm *comm, int step)
+{
+    for (int i = 0; i < N_BUCKET; i++) {
+        const tandem_bucket_view *v = &s->view[i];
+        for (size_t k = 0; k < v->n; k++) s->scratch[k] = bucket_gradient(rank, i, step, k);
+        EXPECT(tandem_comm_sum_gradients(comm, s->scratch, v->n, 1, &my->rank[rank].error[0]) == TANDEM_OK);
+        update_weights(s->wanted + (v->data - s->gradients), s->scratch, 0, v->n);
+    }
+    return 0;
+}
+
+static int step_with_shards(sharded_buckets *s, board *my, int rank, tandem_reducer *reducer, int step)
+{
+    tandem_error *error = &my->rank[rank].error[0];
+    int64_t start_ns = 0, end_ns = 0, last_ns = tandem_now_ns();
+    for (int k = 0; k < N_BUCKET; k++) {
+        const int i = step % 2 ? k : N_BUCKET - 1 - (k + rank) % N_BUCKET;
+        for (size_t j = 0; j < s->view[i].n; j++) s->view[i].data[j] = bucket_gradient(rank, i, step, j);
+        tandem_reducer_ready(reducer, i);
+    }
+    for (int k = 0; k < N_BUCKET; k++) {
+        const int i = step % 2 ? k : (k + rank) % N_BUCKET;
+        EXPECT(tandem_reducer_wait(reducer, i, &start_ns, &end_ns, error) == TANDEM_OK);
+        if (end_ns > last_ns) last_ns = end_ns;
+        update_weights(s->view[i].weight, s->view[i].data, s->border[i][rank], s->border[i][rank + 1]);
+        tandem_reducer_updated(reducer, i);
+    }
+    for (int i = 0; i < N_BUCKET; i++) { /* after the last scatter, in ascending order */
+        EXPECT(tandem_reducer_wait_gathered(reducer, i, &start_ns, &end_ns, error) == TANDEM_OK);
+        EXPECT(last_ns <= start_ns && start_ns <= end_ns && end_ns <= tandem_now_ns());
+        last_ns = end_ns;
+        EXPECT(memcmp(s->view[i].weight, s->wanted + (s->view[i].data - s->gradients),
+                      s->view[i].n * sizeof(float)) == 0);
+    }
+    return 0;
+}
+
+static int reduce_with_shards(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    sharded_buckets s = {.gradients = NULL};
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    EXPECT(make_sharded_buckets(&s, my, rank, comm) == 0);
+    EXPECT(tandem_reducer_open(&reducer, comm, s.view, N_BUCKET, -1, error) == TANDEM_OK);
+    for (int step = 0; step < N_SHARD_STEP; step++) {
+        EXPECT(update_wanted(&s, my, rank, comm, step) == 0);
+        EXPECT(step_with_shards(&s, my, rank, reducer, step) == 0);
+        EXPECT(tandem_reducer_wait_gathered(reducer, N_BUCKET, NULL, NULL, error) == TANDEM_USAGE);
+        tandem_reducer_next_step(reducer);
+    }
+    tandem_reducer_ready(reducer, 1); /* never all of the next step */
+    tandem_reducer_updated(reducer, 0);
+    tandem_reducer_close(reducer);
+    free_sharded_buckets(&s, comm);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void buckets_with_borders_are_scattered_and_gathered(void **state)
+{
+    for (int n_rank = b->shares ? 2 : 1; n_rank <= MAX_RANK; n_rank++) { /* one rank shares nothing */
+        run_ranks(n_rank, reduce_with_shards);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+    }
+}
+
+/* Rank 0 never updates its shards. */
+static int gather_until_death(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    static const size_t border[] = {0, 16, 32, 48};
+    float *data = take_floats(comm, 48), *weight = take_floats(comm, 48);
+    EXPECT(data && weight);
+    const tandem_bucket_view view = {data, 48, border, weight};
+    EXPECT(tandem_reducer_open(&reducer, comm, &view, 1, -1, error) == TANDEM_OK);
+    tandem_reducer_ready(reducer, 0);
+    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, error) == TANDEM_OK);
+    atomic_store(&my->rank[rank].ready, 1);
+    if (rank == 0) (void)pause();
+    tandem_reducer_updated(reducer, 0);
+    EXPECT(tandem_reducer_wait_gathered(reducer, 0, NULL, NULL, error) == TANDEM_RANK_FAILED);
+    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_OK); /* before the failure */
+    tandem_reducer_next_step(reducer);
+    tandem_reducer_ready(reducer, 0);
+    EXPECT(tandem_reducer_wait_gathered(reducer, 0, NULL, NULL, NULL) == TANDEM_RANK_FAILED);
+    tandem_reducer_close(reducer);
+    give_floats(comm, weight);
+    give_floats(comm, data);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_death_wakes_all_who_wait_for_weights(void **state)
+{
+    b->n_rank = 3;
+    start_ranks(3, gather_until_death);
+    wait_until_ready(3);
+    (void)usleep(20000);
+    assert_int_equal(kill(process[0], SIGKILL), 0);
+    for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), r == 0 ? 1000 + SIGKILL : 0);
+    assert_all_blame(3, 0, "rank 0 died during an all-gather (");
+}
+
+static void views_that_do_not_fit_together_are_refused(void **state)
+{
+    static const size_t border[] = {0, 4};
+    float data[8] = {0};
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    tandem_error error;
+    tandem_bucket_view view[2] = {{data, 4, border, data + 4}, {.data = data, .n = 4}};
+    const tandem_comm_options options = {.rank = 0, .n_rank = 1, .timeout_ns = MS, .cpu = -1};
+    assert_int_equal(tandem_comm_open(&comm, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_reducer_open(&reducer, comm, view, 2, -1, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "buckets 0 and 1 differ"));
+    view[0].weight = NULL;
+    assert_int_equal(tandem_reducer_open(&reducer, comm, view, 1, -1, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "bucket 0 has borders, but no weights"));
+    assert_null(reducer);
+    assert_int_equal(tandem_reducer_open(&reducer, comm, view + 1, 1, -1, &error), TANDEM_OK);
+    assert_int_equal(tandem_reducer_wait_gathered(reducer, 0, NULL, NULL, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "no borders"));
+    tandem_reducer_close(reducer);
+    tandem_comm_close(comm);
+}
+
 /* --- Memory --------------------------------------------------------------------------------------------- */
 
 static int run_out_of_memory(board *my, int rank)
@@ -1616,6 +1946,8 @@ int main(void)
         TEST_OF_DEATH(0),
         TEST_OF_DEATH(1),
         TEST_OF_DEATH(2),
+        TEST(a_rank_killed_in_a_half_is_named_by_all),
+        TEST(a_rank_killed_between_the_ring_and_the_shards_is_named_by_all),
         TEST(a_message_to_the_dead_is_given_up),
         TEST(a_late_rank_is_not_blamed_for_a_silent_one),
         TEST(a_stopped_rank_is_named_after_the_timeout),
@@ -1623,10 +1955,14 @@ int main(void)
         TEST(a_rank_that_left_is_not_called_dead),
         TEST(ranks_that_close_together_do_not_fail),
         TEST(ranks_that_disagree_time_out),
+        TEST(ranks_that_disagree_about_shards_fail),
         TEST(every_thread_learns_of_a_death),
         TEST(buckets_are_reduced_in_any_order_of_coming),
         TEST(a_death_wakes_all_who_wait_for_buckets),
         TEST(a_reducer_closes_beside_the_dead),
+        TEST(buckets_with_borders_are_scattered_and_gathered),
+        TEST(a_death_wakes_all_who_wait_for_weights),
+        TEST(views_that_do_not_fit_together_are_refused),
         TEST(a_rank_out_of_memory_is_named),
     };
     const struct CMUnitTest sharing[] = {
@@ -1642,10 +1978,14 @@ int main(void)
         TEST(ranks_that_close_together_do_not_fail),
         TEST(ranks_that_disagree_time_out),
         TEST(ranks_that_disagree_about_the_place_fail),
+        TEST(ranks_that_disagree_about_shards_fail),
+        TEST(a_rank_killed_in_a_half_is_named_by_all),
         TEST(every_thread_learns_of_a_death),
         TEST(buckets_are_reduced_in_any_order_of_coming),
         TEST(a_death_wakes_all_who_wait_for_buckets),
         TEST(a_reducer_closes_beside_the_dead),
+        TEST(buckets_with_borders_are_scattered_and_gathered),
+        TEST(a_death_wakes_all_who_wait_for_weights),
         TEST(a_limit_on_files_ends_nobody),
         TEST(too_little_shared_memory_is_said_by_all),
         TEST(parts_are_locked_while_they_are_taken),

@@ -91,7 +91,7 @@ static int divide_floats(size_t *border, size_t n, int d)
     return d <= board->n_rank + N_DRAWN;
 }
 
-/* --- Laws, in the process of a rank; each returns 0, or the line that is not as it should be -------------- */
+/* --- Laws, in the process of a rank: each returns 0, or the line that failed ---------------------------- */
 
 static int are_same_bits(const float *a, const float *b, size_t begin, size_t end)
 {

@@ -35,7 +35,8 @@ static float drawn(int rank, size_t i, unsigned scale)
     return scale ? ldexpf(x, (int)(block.word[1] % scale)) : x;
 }
 
-/* The order of the ring: chunk c, of a multiple of 16 of the n numbers, begins at rank c - 1 and goes down to rank c. */
+/* The order of the ring: chunk c of n numbers, which ends at a multiple of 16, begins at rank c - 1 and goes
+ * down to rank c. */
 static int first_rank(size_t i, size_t n, int n_rank)
 {
     const size_t chunk = ((n + (size_t)n_rank - 1) / (size_t)n_rank + 15) / 16 * 16;

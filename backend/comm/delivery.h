@@ -1,4 +1,4 @@
-/* exchange.h: sends sums from the ranks where the ring has left them to the owners of the shards. Private to
+/* delivery.h: sends sums from the ranks where the ring has left them to the owners of the shards. Private to
  * backend/comm.
  *
  * After the sums of the ring (ring.h) rank c holds chunk c. What of it lies in the shard of another rank goes
@@ -10,7 +10,7 @@
 
 #include "backend/comm/gloo_shim.h"
 
-typedef struct tandem_exchange {
+typedef struct tandem_delivery {
     int rank, n_rank;
     float *data; /* [n] */
     size_t n;
@@ -18,9 +18,9 @@ typedef struct tandem_exchange {
     const size_t *border; /* [n_rank + 1] of the shards; the same on every rank */
     uint64_t slot;        /* as in ring.h */
     int64_t timeout_ms;   /* longest wait without progress */
-} tandem_exchange;
+} tandem_delivery;
 
 /* Afterwards this rank's shard is complete, and what it sent is undefined; blocks. After an error the data
  * are undefined, and the mesh must be broken. */
-tandem_gloo_result tandem_exchange_run(const tandem_exchange *exchange, tandem_gloo *gloo,
+tandem_gloo_result tandem_delivery_run(const tandem_delivery *delivery, tandem_gloo *gloo,
                                        tandem_gloo_error *reason);
