@@ -234,9 +234,9 @@ static void set_loss_scale(tandem_workload *workload, const tandem_workload_requ
     tandem_plan *plan = workload->plan;
     const int is_needed = tandem_plan_needs_loss_scale(plan, workload->graph[0]);
     workload->loss_scale = request->loss_scale != 0 ? request->loss_scale : plan->loss_scale;
-    if (workload->loss_scale == 0 && !request->without_norm && is_needed) workload->loss_scale = -1;
+    if (workload->loss_scale == 0 && is_needed) workload->loss_scale = -1;
     plan->step.with_norm = request->clip > 0 || workload->loss_scale != 0;
-    workload->scale_is_by_need = request->loss_scale == 0 && request->clip == 0 && !request->without_norm &&
+    workload->scale_is_by_need = request->loss_scale == 0 && request->clip == 0 &&
                                  plan->scale_rule != TANDEM_SCALE_OF_ALL && plan->step.with_norm == is_needed;
 }
 

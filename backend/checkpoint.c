@@ -127,6 +127,11 @@ static int write_amax_snapshot(const tandem_amax_snapshot *snapshot, FILE *strea
     return fwrite(&t, sizeof t, 1, stream) == 1 && fwrite(snapshot->record, bytes, 1, stream) == 1;
 }
 
+static tandem_status exchange_array(const tandem_training_state *state, int k, tandem_error *error)
+{
+    return state->exchange ? state->exchange(state->exchange_context, k, error) : TANDEM_OK;
+}
+
 tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state,
                                       const uint32_t *crc, int64_t step, const char *train_config,
                                       tandem_error *error)
@@ -137,10 +142,16 @@ tandem_status tandem_checkpoint_write(const char *path, const tandem_training_st
     if (status != TANDEM_OK) return status;
     const size_t n_running = running_stats_bytes(&h);
     int written = fwrite(&h, sizeof h, 1, file.stream) == 1;
-    for (int k = 0; k < state->n_array; k++)
+    for (int k = 0; k < state->n_array; k++) {
+        const tandem_status exchanged = exchange_array(state, k, error);
+        if (exchanged != TANDEM_OK) {
+            tandem_file_discard(&file);
+            return exchanged;
+        }
         for (int p = 0; written && p < state->step->graph->n_parameter; p++)
             written =
                 fwrite(parameter_values(state, k, p), parameter_value_bytes(state, p), 1, file.stream) == 1;
+    }
     if (written && n_running) written = fwrite(state->running_stats, n_running, 1, file.stream) == 1;
     if (written) (void)write_amax_snapshot(&state->histories, file.stream);
     return tandem_file_finish(&file, error); /* it reports a failed write */
@@ -379,10 +390,13 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
 {
     errno = 0;
     int found = fseek(checkpoint->stream, sizeof(checkpoint_header), SEEK_SET) == 0;
-    for (int k = 0; k < state->n_array; k++)
+    for (int k = 0; found && k < state->n_array; k++) {
         for (int p = 0; found && p < state->step->graph->n_parameter; p++)
             found = fread(state->array[k] + state->step->parameter_start[p], parameter_value_bytes(state, p),
                           1, checkpoint->stream) == 1;
+        const tandem_status exchanged = found ? exchange_array(state, k, error) : TANDEM_OK;
+        if (exchanged != TANDEM_OK) return exchanged;
+    }
     const size_t n_running =
         (size_t)checkpoint->n_rank * (size_t)tandem_batchnorm_stats_count(state->step->graph);
     if (found)

@@ -48,6 +48,10 @@ typedef struct tandem_training_state {
     int n_rank;           /* of `running_stats` */
     float *running_stats; /* [n_rank][tandem_batchnorm_stats_count] */
     tandem_amax_snapshot histories;
+    /* Called before array k is written, and after it was read: arrays may share memory, and other ranks have
+     * parts of them. NULL: nothing. An error ends the writing or reading. */
+    tandem_status (*exchange)(void *context, int k, tandem_error *error);
+    void *exchange_context;
 } tandem_training_state;
 
 /* CRC-32 of array k, parameter by parameter. */

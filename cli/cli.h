@@ -82,13 +82,14 @@ typedef struct cli_options {
     int64_t simulations; /* 0 = none */
     double time_spread;  /* < 0 = as measured */
     int zero;            /* stage; 0 = none */
+    const char *shards;  /* with zero; NULL = even */
     int remeasure, allreduce_only, per_operator, per_task, predict, all_ranks, without_update,
         from_description, force, measure_loss;
     const char *precision, *over, *pass, *list, *calibrate; /* predict */
-    const char *import;                              /* profile: tables, instead of measuring */
-    int64_t sweep_ns;                                /* profile: of networks instead of a model; 0 = none */
-    double limit;                                    /* compare: largest allowed error; < 0 = none */
-    double at_most; /* with measure_loss: extra samples; < 0 = nothing is asked */
+    const char *import;                                     /* profile: tables, instead of measuring */
+    int64_t sweep_ns; /* profile: of networks instead of a model; 0 = none */
+    double limit;     /* compare: largest allowed error; < 0 = none */
+    double at_most;   /* with measure_loss: extra samples; < 0 = nothing is asked */
     /* output files */
     const char *output, *report, *trace, *log, *checkpoint, *resume, *init, *export;
     /* which options were given: for cli_option_given and cli_option_not_allowed */

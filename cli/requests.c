@@ -40,8 +40,7 @@ tandem_status cli_workload_request(tandem_workload_request *request, const cli_o
                                   .wire = options->wire,
                                   .step = options->step,
                                   .clip = options->clip,
-                                  .loss_scale = options->loss_scale,
-                                  .without_norm = options->zero != 0};
+                                  .loss_scale = options->loss_scale};
     return TANDEM_OK;
 }
 
@@ -94,6 +93,8 @@ tandem_status cli_train_request(tandem_train_request *request, const cli_options
                                       .checkpoint_every = options->checkpoint_every,
                                       .timeout_ns = options->timeout_ns,
                                       .bucket_bytes = options->bucket_bytes,
+                                      .zero = options->zero,
+                                      .shards = options->shards,
                                       .has_data_seed = cli_option_given(options, OPTION_DATA_SEED),
                                       .has_rounding_seed = cli_option_given(options, OPTION_ROUNDING_SEED),
                                       .data_seed = options->data_seed,

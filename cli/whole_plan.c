@@ -116,7 +116,11 @@ static void print_limits(const tandem_plan_estimate *e)
     if (beyond & TANDEM_BEYOND_STABILITY)
         answer_line("not trusted", "errors of rounding decide the steps: stability is below %g",
                     TANDEM_MIN_STABILITY);
-    if (beyond & TANDEM_BEYOND_MEAN_ERROR)
+    if (beyond & TANDEM_BEYOND_BIAS)
+        answer_line("not trusted",
+                    "the mean of the gradient is off by more than %g%%, and every step repeats such errors",
+                    100 * TANDEM_MAX_MEAN_ERROR);
+    else if (beyond & TANDEM_BEYOND_MEAN_ERROR)
         answer_line("caution", "the mean of the gradient is off by more than 10%%, and such errors add up");
 }
 

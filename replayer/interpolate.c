@@ -18,7 +18,7 @@ int tandem_costs_next_missing(tandem_missing_cost *at, const tandem_costs *costs
     for (;;) {
         while (!at->rest) {
             if (++at->task >= step->n_task) return 0;
-            if (step->task[at->task].kind != TANDEM_TASK_REDUCE)
+            if (!tandem_task_is_collective(step->task[at->task].kind))
                 at->rest = tandem_step_variants(step, at->task, device->precisions);
         }
         at->variant = __builtin_ctzll(at->rest);

@@ -16,7 +16,7 @@ static void append_micro_step(tandem_sim_class *class)
     const tandem_step *step = class->step;
     for (int t = tandem_step_next_active(step, 0); t < tandem_first_after_backward(step);
          t = tandem_step_next_active(step, t + 1))
-        if (step->task[t].kind != TANDEM_TASK_REDUCE) append_list_task(class, t);
+        if (!tandem_task_is_collective(step->task[t].kind)) append_list_task(class, t);
 }
 
 void tandem_task_list_build(tandem_sim_class *class)
@@ -31,7 +31,7 @@ void tandem_task_list_build(tandem_sim_class *class)
     for (int t = tandem_step_next_active(step, 0); t < step->n_task;
          t = tandem_step_next_active(step, t + 1)) {
         const tandem_task *task = &step->task[t];
-        if (task->kind == TANDEM_TASK_REDUCE) continue;
+        if (tandem_task_is_collective(task->kind)) continue;
         if (task->kind == TANDEM_TASK_UPDATE) class->wait_position[task->bucket] = class->list_length;
         if (t < head.first) append_list_task(class, t);
     }

@@ -9,7 +9,7 @@
 #include "replayer/collective.h"
 #include "replayer/internal.h"
 
-enum { MAX_ZERO_ITERATIONS = 256, SHARD_ALIGNMENT = 16 /* elements */, N_PREFETCHED = 1, N_KEPT = 2 };
+enum { MAX_ZERO_ITERATIONS = 256, N_PREFETCHED = 1, N_KEPT = 2 };
 static const double zero_tolerance_ns = 0.01;
 
 typedef enum action_kind {
@@ -34,7 +34,7 @@ typedef struct zero_step {
     tandem_replayer *replayer;
     const tandem_step *step; /* of class 0: buckets and task ids are the same in all */
     int stage, n_class, n_bucket, n_rank;
-    int64_t *shard;      /* [n_bucket] elements */
+    int64_t *shard;      /* [n_class][n_bucket] elements */
     unsigned char *used; /* [n_bucket] whether some task already waited for its gather */
     /* Collective b < n_bucket scatters bucket b; collective k ≥ n_bucket gathers bucket[k]. */
     int n_collective, n_action;
@@ -48,32 +48,40 @@ typedef struct zero_step {
 
 /* --- Shards --------------------------------------------------------------------------------------------- */
 
-static int64_t shard_elements(int64_t elements, int n_rank)
+/* Of the class's first rank: no other one of the class has a larger one. */
+static int64_t shard_elements(const tandem_sharding *sharding, int64_t elements, int rank)
 {
-    const int64_t part = (elements + n_rank - 1) / n_rank,
-                  aligned = (part + SHARD_ALIGNMENT - 1) / SHARD_ALIGNMENT * SHARD_ALIGNMENT;
-    return aligned < elements ? aligned : elements;
+    return tandem_shard_border(sharding, elements, rank + 1) - tandem_shard_border(sharding, elements, rank);
+}
+
+static int64_t shard_of_class(const zero_step *s, int c, int b) { return s->shard[c * s->n_bucket + b]; }
+
+static void find_shards(zero_step *s, const tandem_sharding *sharding)
+{
+    for (int c = 0, rank = 0; c < s->n_class; rank += s->replayer->cluster.classes[c].n_rank, c++)
+        for (int b = 0; b < s->n_bucket; b++)
+            s->shard[c * s->n_bucket + b] = shard_elements(sharding, s->step->bucket[b].elements, rank);
 }
 
 /* Bytes of bucket b in full minus the rank's shard of it. */
-static uint64_t unsharded_bytes(const zero_step *s, int b)
+static uint64_t unsharded_bytes(const zero_step *s, int c, int b)
 {
-    return (uint64_t)(s->step->bucket[b].elements - s->shard[b]) * sizeof(float);
+    return (uint64_t)(s->step->bucket[b].elements - shard_of_class(s, c, b)) * sizeof(float);
 }
 
-static uint64_t all_shard_bytes(const zero_step *s)
+static uint64_t all_shard_bytes(const zero_step *s, int c)
 {
     uint64_t elements = 0;
-    for (int b = 0; b < s->n_bucket; b++) elements += (uint64_t)s->shard[b];
+    for (int b = 0; b < s->n_bucket; b++) elements += (uint64_t)shard_of_class(s, c, b);
     return elements * sizeof(float);
 }
 
 /* Of two consecutive buckets in full. */
-static uint64_t max_gradient_bytes(const zero_step *s)
+static uint64_t max_gradient_bytes(const zero_step *s, int c)
 {
     uint64_t max = 0;
     for (int b = 0; b < s->n_bucket; b++) {
-        const uint64_t both = unsharded_bytes(s, b) + (b > 0 ? unsharded_bytes(s, b - 1) : 0);
+        const uint64_t both = unsharded_bytes(s, c, b) + (b > 0 ? unsharded_bytes(s, c, b - 1) : 0);
         if (both > max) max = both;
     }
     return max;
@@ -81,24 +89,24 @@ static uint64_t max_gradient_bytes(const zero_step *s)
 
 /* Of N_KEPT buckets and the N_PREFETCHED next ones, in the order of their gathers: never the same bucket
  * twice. */
-static uint64_t max_weight_bytes(const zero_step *s)
+static uint64_t max_weight_bytes(const zero_step *s, int c)
 {
     uint64_t max = 0;
     for (int k = s->n_bucket; k < s->n_collective; k++) {
         uint64_t all = 0;
         for (int i = k; i < k + N_KEPT + N_PREFETCHED && i < s->n_collective; i++)
-            all += unsharded_bytes(s, s->bucket[i]);
+            all += unsharded_bytes(s, c, s->bucket[i]);
         if (all > max) max = all;
     }
     return max;
 }
 
-static void shard_memory(const zero_step *s, tandem_memory *memory)
+static void shard_memory(const zero_step *s, int c, tandem_memory *memory)
 {
-    const uint64_t own = all_shard_bytes(s), n_state = memory->optimizer / memory->weights;
+    const uint64_t own = all_shard_bytes(s, c), n_state = memory->optimizer / memory->weights;
     memory->optimizer = own * n_state;
-    if (s->stage >= 2) memory->gradients = own + max_gradient_bytes(s);
-    if (s->stage >= 3) memory->weights = own + max_weight_bytes(s);
+    if (s->stage >= 2) memory->gradients = own + max_gradient_bytes(s, c);
+    if (s->stage >= 3) memory->weights = own + max_weight_bytes(s, c);
     memory->peak =
         memory->weights + memory->gradients + memory->optimizer + memory->histories + memory->arena;
 }
@@ -185,6 +193,8 @@ static void build_zero_program(zero_step *s)
         if (task->kind == TANDEM_TASK_REDUCE) {
             add_action(s, t, ACTION_START, b);
             if (s->stage >= 2 && b + 1 < n && b > 0) add_action(s, t, ACTION_WAIT, b - 1);
+        } else if (task->kind == TANDEM_TASK_NORM) {
+            for (int k = 0; k < n; k++) add_action(s, t, ACTION_WAIT, k);
         } else if (task->kind == TANDEM_TASK_UPDATE) {
             add_action(s, t, ACTION_WAIT, b);
             if (s->stage < 3) add_action(s, t + 1, ACTION_START, n + b);
@@ -200,13 +210,24 @@ static void build_zero_program(zero_step *s)
 
 /* --- An iteration --------------------------------------------------------------------------------------- */
 
-/* Updates take the share of their time that the shard is of the bucket. */
-static double sharded_task_ns(const zero_step *s, const tandem_sim_class *class, int position)
+/* The share of the norm's time that all shards of the class are of the buckets. */
+static double norm_share(const zero_step *s, int c)
 {
+    return (double)all_shard_bytes(s, c) / ((double)s->step->n_flat * sizeof(float));
+}
+
+/* Updates take the share of their time that the shard is of the bucket. */
+static double sharded_task_ns(const zero_step *s, int c, int position)
+{
+    const tandem_sim_class *class = &s->replayer->classes[c];
     const tandem_task *task = &class->step->task[class->task[position]];
     const double ns = tandem_recorded_task_ns(class, position);
-    if (task->kind != TANDEM_TASK_UPDATE || s->n_rank == 1) return ns;
-    return floor(ns * (double)s->shard[task->bucket] / (double)s->step->bucket[task->bucket].elements + 0.5);
+    if (s->n_rank == 1) return ns;
+    if (task->kind == TANDEM_TASK_NORM) return floor(ns * norm_share(s, c) + 0.5);
+    if (task->kind != TANDEM_TASK_UPDATE) return ns;
+    return floor(ns * (double)shard_of_class(s, c, task->bucket) /
+                     (double)s->step->bucket[task->bucket].elements +
+                 0.5);
 }
 
 /* The list begins at position 1 and ends with position 0, the update of the last bucket. */
@@ -222,7 +243,7 @@ static void advance_to_task(zero_step *s, int c, int task)
     for (; progress->position <= class->list_length && task_at_position(class, progress->position) < task;
          progress->position++) {
         const double ns =
-            sharded_task_ns(s, class, progress->position < class->list_length ? progress->position : 0);
+            sharded_task_ns(s, c, progress->position < class->list_length ? progress->position : 0);
         progress->now_ns += ns;
         progress->busy_ns += ns;
     }
@@ -309,7 +330,7 @@ static void report_zero(tandem_zero *zero, const zero_step *s, double step_ns)
         tandem_replay_split_step(&zero->replay, c, progress->exposed_ns, step_ns - progress->busy_ns);
         if (progress->backward_end_ns > s->progress[zero->replay.slowest].backward_end_ns)
             zero->replay.slowest = c;
-        shard_memory(s, &zero->memory[c]);
+        shard_memory(s, c, &zero->memory[c]);
         zero->replay.classes[c].peak_bytes = zero->memory[c].peak;
     }
     for (int k = 0; k < s->n_collective; k++) total_ns[k >= s->n_bucket] += collective_duration_ns(s, k);
@@ -342,12 +363,13 @@ static tandem_status find_collective_times(zero_step *s, tandem_error *error)
 static int allocate_zero_step(zero_step *s)
 {
     tandem_arena *const arena = &s->arena;
-    const size_t n_bucket = (size_t)s->n_bucket, n_task = (size_t)s->step->n_task;
+    const size_t n_bucket = (size_t)s->n_bucket, n_shard = n_bucket * (size_t)s->n_class,
+                 n_task = (size_t)s->step->n_task;
     /* A task waits for each of its parameters at most. add_prefetches needs room for three times the actions.
      * */
     const size_t n_collective = 2 * n_bucket + TANDEM_MAX_PARAMETER * n_task,
                  n_action = 3 * (n_collective + 2 * n_bucket) + 1;
-    return (s->shard = tandem_arena_array(arena, n_bucket, sizeof *s->shard)) &&
+    return (s->shard = tandem_arena_array(arena, n_shard, sizeof *s->shard)) &&
            (s->used = tandem_arena_array(arena, n_bucket, sizeof *s->used)) &&
            (s->bucket = tandem_arena_array(arena, n_collective, sizeof *s->bucket)) &&
            (s->scatter_ns = tandem_arena_array(arena, n_bucket, sizeof *s->scatter_ns)) &&
@@ -359,9 +381,12 @@ static int allocate_zero_step(zero_step *s)
            (s->previous_end_ns = tandem_arena_array(arena, n_collective, sizeof *s->previous_end_ns));
 }
 
-tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *given, int stage, tandem_error *error)
+tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *given, const tandem_sharding *sharding,
+                                   tandem_error *error)
 {
     tandem_replayer *const replayer = tandem_replayer_program(given);
+    const int stage = sharding->stage;
+    tandem_sharding shards = *sharding;
     zero_step s = {.replayer = replayer,
                    .step = replayer->classes[0].step,
                    .stage = stage,
@@ -370,10 +395,6 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *given, in
                    .n_rank = tandem_cluster_n_rank(&replayer->cluster)};
     if (stage < 1 || stage > TANDEM_MAX_ZERO_STAGE)
         return tandem_error_set(error, TANDEM_USAGE, "ZeRO has stages 1, 2 and 3, got %d", stage);
-    if (s.step->norm_task >= 0)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "with ZeRO no rank has all gradients, so the step cannot compute their norm; "
-                                "leave out --clip and --loss-scale");
     tandem_zero result = {0};
     tandem_status status =
         tandem_replayer_run(replayer, &result.replay, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS, error);
@@ -381,10 +402,9 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *given, in
         status = tandem_no_memory(error, "for a step of %d tasks", s.step->n_task);
     if (status == TANDEM_OK) status = find_collective_times(&s, error);
     if (status == TANDEM_OK) {
-        for (int b = 0; b < s.n_bucket; b++) {
-            s.shard[b] = shard_elements(s.step->bucket[b].elements, s.n_rank);
-            s.bucket[b] = b;
-        }
+        shards.n_rank = s.n_rank;
+        find_shards(&s, &shards);
+        for (int b = 0; b < s.n_bucket; b++) s.bucket[b] = b;
         for (int c = 0; c < s.n_class; c++) result.memory[c] = replayer->classes[c].memory;
         build_zero_program(&s);
         report_zero(&result, &s, run_to_steady_state(&s));

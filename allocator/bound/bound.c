@@ -46,7 +46,7 @@ static int64_t base_contended_ns(const tandem_bound *bound, int c)
     int64_t sum = 0;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
-        if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
+        if (!task->active || tandem_task_is_collective(task->kind)) continue;
         if (task->kind != TANDEM_TASK_UPDATE || tandem_task_wraps_iteration(step, t))
             sum += tandem_step_runs_per_step(step, task) *
                    tandem_replayer_task_ns(bound_replayer(bound), c, t, 1);

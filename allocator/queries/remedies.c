@@ -16,7 +16,7 @@ typedef struct variation {
 typedef struct remedy_search {
     const tandem_request *request;
     const tandem_workload *workload;
-    int zero; /* stage; 0 = none */
+    const tandem_sharding *sharding; /* NULL = none */
     int c;
     uint64_t peak_bytes, limit_bytes;
     tandem_remedy *remedy;
@@ -60,9 +60,9 @@ static tandem_status evaluate_variation(tandem_memory *memory, int64_t *step_ns,
                                         const remedy_search *s, tandem_error *error)
 {
     tandem_replay replay;
-    if (s->zero) {
+    if (s->sharding) {
         tandem_zero zero;
-        const tandem_status status = tandem_replayer_zero(&zero, replayer, s->zero, error);
+        const tandem_status status = tandem_replayer_zero(&zero, replayer, s->sharding, error);
         if (status != TANDEM_OK) return status;
         *memory = zero.memory[s->c];
         *step_ns = zero.replay.step_ns;
@@ -209,12 +209,13 @@ static tandem_status try_smaller_batch(remedy_search *s, tandem_error *error)
 }
 
 tandem_status tandem_remedies_find(tandem_remedy remedy[TANDEM_MAX_REMEDIES], int *n,
-                                   const tandem_request *request, const tandem_workload *workload, int zero,
-                                   int c, uint64_t peak_bytes, tandem_error *error)
+                                   const tandem_request *request, const tandem_workload *workload,
+                                   const tandem_sharding *sharding, int c, uint64_t peak_bytes,
+                                   tandem_error *error)
 {
     remedy_search s = {.request = request,
                        .workload = workload,
-                       .zero = zero,
+                       .sharding = sharding,
                        .c = c,
                        .peak_bytes = peak_bytes,
                        .limit_bytes = tandem_cluster_memory_limit(&workload->cluster, c),
@@ -223,10 +224,10 @@ tandem_status tandem_remedies_find(tandem_remedy remedy[TANDEM_MAX_REMEDIES], in
     const int has_batches = !graph->is_recorded || (graph->memory && graph->memory->has_growth);
     int fits = 0;
     tandem_status status = try_recompute(&s, error);
-    if (status == TANDEM_OK && !zero && has_batches)
+    if (status == TANDEM_OK && !sharding && has_batches)
         status = try_micro_steps(&s, 0, error); /* --zero has one batch per step */
     for (int k = 0; k < s.n; k++) fits |= remedy[k].fits;
-    if (status == TANDEM_OK && !fits && !zero && !graph->is_recorded)
+    if (status == TANDEM_OK && !fits && !sharding && !graph->is_recorded)
         status = try_micro_steps(&s, TANDEM_RECOMPUTE_SQRT, error);
     if (status == TANDEM_OK) status = try_precisions(&s, error);
     if (status == TANDEM_OK) status = try_smaller_buckets(&s, error);

@@ -99,7 +99,7 @@ static void compute_for(float *work, int64_t ns)
 /* As in a step; the ranks are the last one in turns. */
 static void repeat_as_in_step(all_reduce_job *x, float *work)
 {
-    const tandem_bucket_view view = {x->data, x->elements};
+    const tandem_bucket_view view = {.data = x->data, .n = x->elements};
     const tandem_worker *worker = x->worker;
     tandem_reducer *reducer = NULL;
     float *other = calloc(OTHER_FLOATS, sizeof *other);

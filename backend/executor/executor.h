@@ -39,7 +39,10 @@ struct tandem_executor {
         void *memory;
     } owned[16]; /* memory that tandem_executor_alloc gave */
     int n_owned;
-    float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
+    float *weight, *gradient; /* flat arrays, [step->n_flat] */
+    float *state[2];          /* flat arrays, or of this rank's shards alone (tandem_step_shard) */
+    tandem_shard *shard;      /* [step->n_bucket] */
+    size_t *border;           /* [step->n_bucket][n_rank + 1] of shards; NULL without sharding */
     float *host_gradient; /* `gradient`, or a copy on the host; NULL: the host neither reduces nor clips */
     unsigned char *arena;
     tandem_amax_histories histories;
@@ -154,8 +157,32 @@ tandem_status tandem_executor_no_memory(const tandem_executor *executor, tandem_
  * returns NULL; where it fails, it sets *status. */
 void *tandem_executor_alloc(tandem_executor *executor, tandem_memory_location location, uint64_t bytes,
                             tandem_status *status, tandem_error *error);
-/* The same for host_gradient: all gradients on the host, in shared memory where ranks all-reduce them. */
-void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *status, tandem_error *error);
+/* The same for flat arrays on the host that ranks exchange: in shared memory where they share any. Returns
+ * NULL on error. Of gradients, host_gradient; of weights, those of sharded states. */
+float *tandem_executor_alloc_shared(tandem_executor *executor, tandem_status *status, tandem_error *error);
+
+/* --- norm.c --------------------------------------------------------------------------------------------- */
+/* The sum of squares of all gradients, which the host has. All ranks, with sharding. A double holds it: it is
+ * finite exactly if all gradients are. */
+tandem_status tandem_executor_sum_squares(double *sum, const tandem_executor *executor, tandem_error *error);
+
+/* --- sharding.c ----------------------------------------------------------------------------------------- */
+/* The tables `shard` and `border`. TANDEM_USAGE: a sharding of other ranks, or on a device with memory of its
+ * own. */
+tandem_status tandem_executor_open_shards(tandem_executor *executor, tandem_error *error);
+/* Updates this rank's shard of parameter p, or all of it. After a gradient that is not finite nothing is
+ * updated. */
+void tandem_executor_update_parameter(tandem_executor *executor, int p, int b, int64_t index);
+/* Divides this rank's gradients by the loss scale, and clips them. All ranks, with sharding. */
+tandem_status tandem_executor_unscale_and_clip(tandem_executor *executor, tandem_error *error);
+/* All ranks, with sharding: waits until all weights are there, and sets the loss and nonfinite_parameter as
+ * the ranks have found them. */
+tandem_status tandem_executor_end_sharded_step(tandem_executor *executor, int64_t origin, float *loss,
+                                               tandem_error *error);
+/* All ranks: gathers array k of the optimizer's state into the gradients' memory, which is free between
+ * steps; and takes this rank's shards from there. */
+tandem_status tandem_executor_gather_state(tandem_executor *executor, int k, tandem_error *error);
+void tandem_executor_take_state(tandem_executor *executor, int k);
 
 /* --- run.c ---------------------------------------------------------------------------------------------- */
 /* Runs the active tasks first … end − 1. micro_index counts micro-steps over all steps; origin: when the step
@@ -171,6 +198,18 @@ static inline int tandem_executor_merged(const tandem_executor *executor, int k)
 /* Runs one task of the compute stream. */
 tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t micro_index,
                                        tandem_error *error);
+
+/* Whether this rank keeps shards of the optimizer's state. */
+static inline int tandem_executor_is_sharded(const tandem_executor *executor)
+{
+    return executor->step->options.sharding.stage > 0;
+}
+
+/* Bytes of an array of the optimizer's state. */
+static inline uint64_t tandem_executor_state_bytes(const tandem_executor *executor)
+{
+    return (uint64_t)tandem_step_shard_elements(executor->step) * sizeof(float);
+}
 
 /* Bytes of a flat array. */
 static inline uint64_t tandem_executor_flat_bytes(const tandem_executor *executor)

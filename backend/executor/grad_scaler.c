@@ -15,44 +15,18 @@ void tandem_grad_scaler_open(tandem_grad_scaler *scaler, const tandem_executor_o
         scaler->loss_scale.scale = is_dynamic ? tandem_loss_scale_begin : options->loss_scale;
 }
 
-/* Eight independent sums in a fixed order, so that additions overlap. */
-static double sum_of_squares(const float *x, int64_t n)
-{
-    double sum[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int k = 0; k < 8; k++) sum[k] += (double)x[i + k] * (double)x[i + k];
-    for (; i < n; i++) sum[i & 7] += (double)x[i] * (double)x[i];
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
-}
-
-static void multiply_gradients(const tandem_step *step, float *gradient, float factor)
-{
-    for (int p = 0; p < step->graph->n_parameter; p++) {
-        float *g = gradient + step->parameter_start[p];
-        for (int64_t i = 0; i < step->graph->parameter[p].elements; i++) g[i] *= factor;
-    }
-}
-
 /* A double holds any sum of squares of floats: the sum is finite exactly if all of them are. */
-void tandem_unscale_and_clip(tandem_grad_scaler *scaler, const tandem_step *step, float *gradient)
+float tandem_grad_scaler_factor(tandem_grad_scaler *scaler, double sum)
 {
-    const tandem_graph *graph = step->graph;
-    double sum = 0;
-    for (int k = 0; k < graph->n_parameter; k++) {
-        const int p = step->parameter_order[k];
-        sum += sum_of_squares(gradient + step->parameter_start[p], graph->parameter[p].elements);
-    }
     const int is_finite = isfinite(sum);
     scaler->step_scale = scaler->loss_scale.scale;
     scaler->norm = sqrt(sum) / (double)scaler->loss_scale.scale;
     /* at scale 1 a smaller scale cannot help, so the step fails as it would without scaling */
     scaler->skip_step =
         scaler->is_loss_scaled && !is_finite && (!scaler->is_dynamic || scaler->loss_scale.scale > 1);
-    if (!is_finite) return;
+    if (!is_finite) return 1;
     const double clipped = scaler->clip > 0 ? fmin(scaler->clip / (scaler->norm + 1e-6), 1) : 1;
-    const float factor = (float)(clipped / (double)scaler->loss_scale.scale);
-    if (factor < 1) multiply_gradients(step, gradient, factor);
+    return (float)(clipped / (double)scaler->loss_scale.scale);
 }
 
 void tandem_grad_scaler_update(tandem_grad_scaler *scaler)

@@ -2,8 +2,8 @@
  * the first weight is updated.
  *
  * A step with either waits for the last bucket before it updates anything; other steps update each bucket as
- * it arrives. Every rank computes the same result from the same reduced gradients: sums in double, in the
- * order of the flat arrays, by code compiled once for all devices. */
+ * it arrives. Every rank computes the same result from the same reduced gradients: sums in double, in a fixed
+ * order (norm.c), by code compiled once for all devices. */
 #pragma once
 
 #include "tandem/advanced/backend.h"
@@ -36,8 +36,9 @@ static inline int tandem_grad_scaler_is_used(const tandem_grad_scaler *scaler)
     return scaler->clip > 0 || scaler->is_loss_scaled;
 }
 
-/* Divides all gradients by the scale, and multiplies them by clip / norm where the norm is larger. Where a
- * gradient is not finite, leaves all as they are, and sets skip_step if a smaller scale may help. */
-void tandem_unscale_and_clip(tandem_grad_scaler *scaler, const tandem_step *step, float *gradient);
+/* What all gradients are to be multiplied by, from the sum of their squares: one over the scale, and clip
+ * over the norm where that is larger. Where a gradient is not finite: 1, and sets skip_step if a smaller
+ * scale may help. */
+float tandem_grad_scaler_factor(tandem_grad_scaler *scaler, double sum);
 /* After the step: sets the next step's scale. */
 void tandem_grad_scaler_update(tandem_grad_scaler *scaler);

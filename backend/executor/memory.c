@@ -22,13 +22,13 @@ void *tandem_executor_alloc(tandem_executor *executor, tandem_memory_location lo
     return memory;
 }
 
-void tandem_executor_alloc_gradients(tandem_executor *executor, tandem_status *status, tandem_error *error)
+float *tandem_executor_alloc_shared(tandem_executor *executor, tandem_status *status, tandem_error *error)
 {
     const uint64_t bytes = tandem_executor_flat_bytes(executor);
     void *memory = NULL;
-    if (*status != TANDEM_OK) return;
+    if (*status != TANDEM_OK) return NULL;
     *status = tandem_executor_has_all_reduce(executor)
                   ? tandem_worker_alloc_shared(&memory, executor->worker, bytes, error)
                   : tandem_worker_alloc(&memory, executor->worker, TANDEM_STAGING_MEMORY, bytes, error);
-    executor->host_gradient = memory;
+    return memory;
 }

@@ -18,6 +18,14 @@ static void *alloc_planned(tandem_executor *executor, uint64_t bytes, tandem_sta
     return memory;
 }
 
+/* The same for what ranks exchange. */
+static float *alloc_shared_array(tandem_executor *executor, tandem_status *status, tandem_error *error)
+{
+    float *const memory = tandem_executor_alloc_shared(executor, status, error);
+    if (*status == TANDEM_OK) executor->allocated += tandem_executor_flat_bytes(executor);
+    return memory;
+}
+
 static tandem_status alloc_flat_arrays(tandem_executor *executor, tandem_error *error)
 {
     const uint64_t bytes = tandem_executor_flat_bytes(executor);
@@ -28,15 +36,15 @@ static tandem_status alloc_flat_arrays(tandem_executor *executor, tandem_error *
         executor->gradient = executor->host_gradient = lender->host_gradient;
         return TANDEM_OK;
     }
-    executor->weight = alloc_planned(executor, bytes, &status, error);
+    executor->weight = tandem_executor_is_sharded(executor) ? alloc_shared_array(executor, &status, error)
+                                                            : alloc_planned(executor, bytes, &status, error);
     for (int k = 0; k < tandem_optimizer_n_state(executor->graph->optimizer.kind); k++)
-        executor->state[k] = alloc_planned(executor, bytes, &status, error);
+        executor->state[k] = alloc_planned(executor, tandem_executor_state_bytes(executor), &status, error);
     if (tandem_worker_has_device_memory(executor->worker)) {
         executor->gradient = alloc_planned(executor, bytes, &status, error);
     } else {
-        tandem_executor_alloc_gradients(executor, &status, error);
+        executor->host_gradient = alloc_shared_array(executor, &status, error);
         executor->gradient = executor->host_gradient;
-        if (status == TANDEM_OK) executor->allocated += bytes;
     }
     return status;
 }
@@ -243,7 +251,9 @@ float *tandem_executor_weights(tandem_executor *executor)
 
 float *tandem_executor_mean_squares(tandem_executor *executor)
 {
-    return tandem_worker_has_device_memory(executor->worker) ? NULL : executor->state[1];
+    const int is_kept =
+        !tandem_worker_has_device_memory(executor->worker) && !tandem_executor_is_sharded(executor);
+    return is_kept ? executor->state[1] : NULL;
 }
 
 void *tandem_executor_spare(const tandem_executor *executor, uint64_t *bytes)
@@ -259,6 +269,10 @@ void *tandem_executor_spare(const tandem_executor *executor, uint64_t *bytes)
 tandem_status tandem_executor_get_mean_squares(const tandem_executor *executor, float *mean_square,
                                                tandem_error *error)
 {
+    if (tandem_executor_is_sharded(executor))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "mean squares of gradients are not read from shards of the optimizer's "
+                                "state. Leave out --reestimate or --zero");
     if (!executor->state[1])
         return tandem_error_set(error, TANDEM_USAGE, "the optimizer %s keeps no mean squares of gradients",
                                 tandem_optimizer_name(executor->optimizer.kind));
@@ -284,8 +298,12 @@ static tandem_status open_bucket_reducer(tandem_executor *executor, tandem_error
     tandem_bucket_view *view = malloc((size_t)(step->n_bucket + 1) * sizeof *view);
     if (!view) return tandem_executor_no_memory(executor, error);
     for (int b = 0; b < step->n_bucket; b++)
-        view[b] = (tandem_bucket_view){executor->host_gradient + step->bucket[b].start,
-                                       (size_t)step->bucket[b].elements};
+        view[b] = (tandem_bucket_view){
+            .data = executor->host_gradient + step->bucket[b].start,
+            .n = (size_t)step->bucket[b].elements,
+            .border = executor->border ? executor->border + (size_t)b * (size_t)(executor->worker->n_rank + 1)
+                                       : NULL,
+            .weight = executor->weight + step->bucket[b].start};
     const tandem_status status = tandem_reducer_open(&executor->reducer, executor->worker->comm, view,
                                                      step->n_bucket, executor->worker->cpu, error);
     if (status == TANDEM_OK && tandem_worker_has_device_memory(executor->worker))

@@ -34,7 +34,7 @@ static tandem_status alloc_task_tables(tandem_executor *executor, tandem_error *
 
 static int task_has_kernel(const tandem_executor *executor, const tandem_task *task)
 {
-    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+    if (!task->active || tandem_task_is_collective(task->kind) || task->kind == TANDEM_TASK_NORM ||
         task->kind == TANDEM_TASK_UPDATE)
         return 0;
     return !(task->kind == TANDEM_TASK_FORWARD &&
@@ -202,6 +202,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     if (status == TANDEM_OK && !forward_only) status = check_norm_task(executor, error);
     if (status == TANDEM_OK) status = set_executor_kind(executor, error);
     if (status == TANDEM_OK) status = alloc_task_tables(executor, error);
+    if (status == TANDEM_OK && !forward_only) status = tandem_executor_open_shards(executor, error);
     if (status == TANDEM_OK) status = set_executor_optimizer(executor, error);
     if (status == TANDEM_OK)
         status = tandem_batchnorm_stats_open(&executor->batchnorm_stats, executor->graph, worker, error);
@@ -236,6 +237,7 @@ void tandem_executor_close(tandem_executor *executor)
         tandem_worker_free(worker, executor->owned[executor->n_owned].location,
                            executor->owned[executor->n_owned].memory);
     if (!executor->options.lender) tandem_worker_free_shared(worker, executor->host_gradient);
+    if (executor->border) tandem_worker_free_shared(worker, executor->weight);
     tandem_batchnorm_stats_close(&executor->batchnorm_stats, worker);
     tandem_amax_histories_close(&executor->histories);
     free(executor->host_copy);

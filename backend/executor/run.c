@@ -73,19 +73,6 @@ static void set_bucket_ready(tandem_executor *executor, int b, int64_t micro_ind
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
 }
 
-/* After a gradient that is not finite, and in a step that is skipped, no weight is updated. */
-static void update_parameter_weights(tandem_executor *executor, int p, int64_t index)
-{
-    if (executor->nonfinite_parameter >= 0 || executor->grad_scaler.skip_step) return;
-    const int64_t at = executor->step->parameter_start[p];
-    float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
-    const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->has_weight_decay[p], NULL,
-        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements,
-        tandem_executor_applied_steps(executor, index), NULL);
-    if (!is_finite && !executor->options.allow_nan) executor->nonfinite_parameter = p;
-}
-
 static tandem_status wait_for_bucket(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
 {
     const tandem_bucket *bucket = &executor->step->bucket[b];
@@ -115,9 +102,9 @@ static tandem_status unscale_and_clip(tandem_executor *executor, int t, int64_t 
         status = wait_for_bucket(executor, b, origin, error);
     if (status != TANDEM_OK) return status;
     executor->times.start_ns[t] = tandem_now_ns() - origin;
-    tandem_unscale_and_clip(&executor->grad_scaler, step, executor->host_gradient);
+    status = tandem_executor_unscale_and_clip(executor, error);
     executor->times.end_ns[t] = tandem_now_ns() - origin;
-    return TANDEM_OK;
+    return status;
 }
 
 static tandem_status update_bucket(tandem_executor *executor, int b, int64_t index, int64_t origin,
@@ -138,8 +125,8 @@ static tandem_status update_bucket(tandem_executor *executor, int b, int64_t ind
         return tandem_transfer_update_bucket(executor, b, tandem_executor_applied_steps(executor, index),
                                              error);
     for (int k = 0; k < bucket->n_parameter; k++)
-        update_parameter_weights(executor, step->parameter_order[bucket->first_parameter_position + k],
-                                 index);
+        tandem_executor_update_parameter(
+            executor, step->parameter_order[bucket->first_parameter_position + k], b, index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
@@ -167,7 +154,11 @@ static tandem_status run_active_task(tandem_executor *executor, int k, int64_t m
     if (task->kind == TANDEM_TASK_NORM) return unscale_and_clip(executor, t, origin, error);
     if (task->kind == TANDEM_TASK_UPDATE)
         return update_bucket(executor, task->bucket, micro_index / step->options.n_micro, origin, error);
-    if (task->kind == TANDEM_TASK_REDUCE) {
+    if (task->kind == TANDEM_TASK_GATHER) {
+        if (executor->reducer) tandem_reducer_updated(executor->reducer, task->bucket);
+        return TANDEM_OK;
+    }
+    if (tandem_task_is_collective(task->kind)) {
         if (has_device_memory) return tandem_transfer_send_bucket(executor, task->bucket, micro_index, error);
         set_bucket_ready(executor, task->bucket, micro_index);
         return TANDEM_OK;

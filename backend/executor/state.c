@@ -5,9 +5,17 @@
 #include "backend/checkpoint.h"
 #include "backend/executor/executor.h"
 
+/* Whether array k of a state is gathered from the ranks' shards, in the gradients' memory. */
+static int is_gathered(const tandem_executor *executor, int k)
+{
+    return k > 0 && tandem_executor_is_sharded(executor);
+}
+
 static float *flat_array_at(const tandem_executor *executor, int k)
 {
-    return k == 0 ? executor->weight : executor->state[k - 1];
+    return is_gathered(executor, k) ? executor->host_gradient
+           : k == 0                 ? executor->weight
+                                    : executor->state[k - 1];
 }
 
 /* Ends the views of the device's arrays; copy_back: copies what the host wrote to them to the device. */
@@ -16,6 +24,7 @@ static tandem_status end_state_views(tandem_training_state *state, const tandem_
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < state->n_array; k++) {
+        if (is_gathered(executor, k)) continue; /* on the host */
         const tandem_status one = tandem_worker_end_view(
             executor->worker, state->array[k], flat_array_at(executor, k),
             tandem_executor_flat_bytes(executor), copy_back && status == TANDEM_OK, error);
@@ -86,23 +95,52 @@ static tandem_status check_ranks_equal(const tandem_executor *executor, const ui
     return status;
 }
 
-static tandem_status save_state(const tandem_executor *executor, tandem_training_state *state,
-                                const char *path, int64_t step, const char *train_config, tandem_error *error)
+/* A state that is written: arrays follow each other in memory that they share. */
+typedef struct state_gathering {
+    tandem_executor *executor;
+    int n; /* arrays that were gathered */
+} state_gathering;
+
+static tandem_status gather_array(void *context, int k, tandem_error *error)
+{
+    state_gathering *const g = context;
+    g->n = k + 1;
+    return is_gathered(g->executor, k) ? tandem_executor_gather_state(g->executor, k - 1, error) : TANDEM_OK;
+}
+
+/* All ranks gather as often as rank 0, which writes; also where writing has failed. */
+static tandem_status write_state(tandem_executor *executor, tandem_training_state *state, const char *path,
+                                 const uint32_t *crc, int64_t step, const char *train_config,
+                                 tandem_error *error)
+{
+    state_gathering g = {executor, 0};
+    tandem_error own = {0};
+    tandem_status status = TANDEM_OK, gathered = TANDEM_OK;
+    state->exchange = gather_array;
+    state->exchange_context = &g;
+    if (executor->worker->rank == 0)
+        status = tandem_checkpoint_write(path, state, crc, step, train_config, &own);
+    while (g.n < state->n_array && gathered == TANDEM_OK) gathered = gather_array(&g, g.n, error);
+    return gathered == TANDEM_OK ? tandem_executor_share_status(executor, status, &own, error) : gathered;
+}
+
+static tandem_status save_state(tandem_executor *executor, tandem_training_state *state, const char *path,
+                                int64_t step, const char *train_config, tandem_error *error)
 {
     uint32_t crc[TANDEM_CHECKPOINT_ARRAYS] = {0};
-    for (int k = 0; k < state->n_array; k++) crc[k] = tandem_checkpoint_crc(state, k);
-    tandem_error own = {0};
-    tandem_status status = check_ranks_equal(executor, crc, error);
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < state->n_array && status == TANDEM_OK; k++) {
+        if (is_gathered(executor, k)) status = tandem_executor_gather_state(executor, k - 1, error);
+        if (status == TANDEM_OK) crc[k] = tandem_checkpoint_crc(state, k);
+    }
+    if (status == TANDEM_OK) status = check_ranks_equal(executor, crc, error);
     if (status == TANDEM_OK)
         status = tandem_batchnorm_stats_gather(&state->running_stats, &executor->batchnorm_stats,
                                                executor->worker, error);
     if (status == TANDEM_OK)
         status =
             tandem_amax_histories_gather(&state->histories, &executor->histories, executor->worker, error);
-    if (status != TANDEM_OK) return status;
-    if (executor->worker->rank == 0)
-        status = tandem_checkpoint_write(path, state, crc, step, train_config, &own);
-    return tandem_executor_share_status(executor, status, &own, error);
+    return status == TANDEM_OK ? write_state(executor, state, path, crc, step, train_config, error) : status;
 }
 
 tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
@@ -201,18 +239,42 @@ static void restore_loss_scale(tandem_grad_scaler *scaler, const tandem_loss_sca
     scaler->loss_scale.good_steps = saved->good_steps;
 }
 
+/* A state that is restored. */
+typedef struct state_spreading {
+    tandem_executor *executor;
+    const tandem_training_state *state;
+} state_spreading;
+
+/* Every rank has the same layout, because buckets are equal. Before each array rank 0 says that it could be
+ * read. */
+static tandem_status spread_array(void *context, int k, tandem_error *error)
+{
+    const state_spreading *const s = context;
+    tandem_executor *const executor = s->executor;
+    tandem_error own = {0};
+    tandem_status status = tandem_executor_share_status(executor, TANDEM_OK, &own, error);
+    if (status == TANDEM_OK)
+        status = tandem_worker_broadcast(executor->worker, s->state->array[k],
+                                         tandem_executor_flat_bytes(executor), 0, error);
+    if (status == TANDEM_OK && is_gathered(executor, k)) tandem_executor_take_state(executor, k - 1);
+    return status;
+}
+
 static tandem_status restore_state(tandem_executor *executor, tandem_training_state *state, const char *path,
                                    restored_state *read, tandem_error *error)
 {
     tandem_worker *worker = executor->worker;
+    state_spreading spreading = {executor, state};
     tandem_error own = {0};
-    tandem_status status = worker->rank == 0 ? read_checkpoint_state(read, state, path, &own) : TANDEM_OK;
-    status = tandem_executor_share_status(executor, status, &own, error);
+    tandem_status status = TANDEM_OK;
+    state->exchange = spread_array;
+    state->exchange_context = &spreading;
+    if (worker->rank == 0) status = read_checkpoint_state(read, state, path, &own);
+    for (int k = 0; worker->rank != 0 && k < state->n_array && status == TANDEM_OK; k++)
+        status = spread_array(&spreading, k, error);
+    if (worker->rank == 0 || status == TANDEM_OK)
+        status = tandem_executor_share_status(executor, status, &own, error);
     if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, read, sizeof *read, 0, error);
-    /* every rank has the same layout, because buckets are equal */
-    for (int k = 0; k < state->n_array && status == TANDEM_OK; k++)
-        status =
-            tandem_worker_broadcast(worker, state->array[k], tandem_executor_flat_bytes(executor), 0, error);
     if (status == TANDEM_OK)
         status = restore_batchnorm_stats(executor, &state->running_stats, read->n_rank, error);
     return status == TANDEM_OK

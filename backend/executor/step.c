@@ -49,6 +49,9 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
         status = tandem_transfer_end_step(executor, &carried, error);
     if (status != TANDEM_OK) return status;
     if (!has_device_memory) carried = *tandem_executor_loss_slot(executor);
+    if (tandem_executor_is_sharded(executor))
+        status = tandem_executor_end_sharded_step(executor, origin, &carried, error);
+    if (status != TANDEM_OK) return status;
     if (executor->reducer) tandem_reducer_next_step(executor->reducer);
     executor->times.step_ns = tandem_now_ns() - origin;
     executor->times.n_event = executor->n_active;

@@ -115,7 +115,8 @@ tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, 
         tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, sizeof *executor->step_args, &status, error);
     executor->staged_step_args = tandem_executor_alloc(
         executor, TANDEM_STAGING_MEMORY, 2 * sizeof *executor->staged_step_args, &status, error);
-    if (needs_host_gradients(executor)) tandem_executor_alloc_gradients(executor, &status, error);
+    if (needs_host_gradients(executor))
+        executor->host_gradient = tandem_executor_alloc_shared(executor, &status, error);
     executor->decay_mask = tandem_executor_alloc(executor, TANDEM_DEVICE_MEMORY, mask_bytes, &status, error);
     return status == TANDEM_OK ? fill_decay_mask(executor, mask_bytes, error) : status;
 }

@@ -72,7 +72,7 @@ static tandem_status find_trusted(char *text, size_t size, allocate_context *a, 
 
 static tandem_status refuse_whole(allocate_context *a, tandem_error *error)
 {
-    char why[128] = "", largest[512] = "", other[256] = "";
+    char why[192] = "", largest[512] = "", other[256] = "";
     const unsigned beyond = tandem_plan_estimate_beyond(&a->whole);
     if (beyond & TANDEM_BEYOND_SAMPLES)
         (void)tandem_append(why, sizeof why, "%s%% extra samples, above %g%%",
@@ -81,6 +81,10 @@ static tandem_status refuse_whole(allocate_context *a, tandem_error *error)
     if (beyond & TANDEM_BEYOND_STABILITY)
         (void)tandem_append(why, sizeof why, "%sa stability of %s, below %g", *why ? ", and " : "",
                             tandem_quantity_plain(a->whole.stability, 2).text, TANDEM_MIN_STABILITY);
+    if (beyond & TANDEM_BEYOND_BIAS)
+        (void)tandem_append(why, sizeof why, "%sa mean error of %s%%, above %g%%", *why ? ", and " : "",
+                            tandem_quantity_plain(100 * a->whole.across, 2).text,
+                            100 * TANDEM_MAX_MEAN_ERROR);
     if (beyond & TANDEM_BEYOND_STEP)
         (void)tandem_append(why, sizeof why, "%sgradients that vanish", *why ? ", and " : "");
     if (beyond & TANDEM_BEYOND_FINITE)

@@ -77,7 +77,7 @@ static tandem_status add_step_work(step_work *all, const work_row *added, tandem
 
 static int is_card_task(const tandem_step *step, const tandem_task *task)
 {
-    if (!task->active || task->kind == TANDEM_TASK_REDUCE) return 0;
+    if (!task->active || tandem_task_is_collective(task->kind)) return 0;
     return task->op < 0 || tandem_op_row_get(step->graph->op[task->op].kind)->op_class != TANDEM_SOURCE;
 }
 

@@ -27,6 +27,7 @@ typedef struct replay_context {
     int has_sum; /* the planner has sensitivities */
     double sum;  /* of the operators' sensitivities: what the allocator bounds; NaN = not known */
     tandem_replay result;
+    tandem_sharding sharding; /* of --zero */
     tandem_zero zero;         /* with --zero: source of the result */
     tandem_monte_carlo noise; /* with --simulations */
     int64_t *operator_ns;     /* with --operators: [n_op + N_REST][n_class], sums over the timeline */
@@ -251,7 +252,8 @@ static int print_replay_json(const replay_context *r)
     json_object_set_new(result, "slowest", json_string(workload_class(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", replay_devices_json(r));
     json_object_set_new(result, "all_reduce", allreduce_json(r));
-    if (r->options->zero) json_object_set_new(result, "zero", replay_zero_json(&r->zero, r->options->zero));
+    if (r->options->zero)
+        json_object_set_new(result, "zero", replay_zero_json(&r->zero, &r->sharding, &r->workload->cluster));
     if (r->options->simulations)
         json_object_set_new(result, "simulations", replay_monte_carlo_json(&r->noise, r->options->seed));
     if (r->options->per_operator) json_object_set_new(result, "operators", replay_operators_json(r));
@@ -335,7 +337,7 @@ static void print_replay_answer(const replay_context *r, double interval)
     answer_extra_samples(&r->goodput);
     print_replay_sum(r);
     answer_times(&sources, interval);
-    if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
+    if (r->options->zero) replay_zero_print(&r->zero, &r->sharding, &r->workload->cluster);
     if (r->options->simulations) replay_monte_carlo_print(&r->noise, r->options->seed);
 }
 
@@ -401,7 +403,8 @@ static tandem_status explain_memory(replay_context *r, tandem_error *error)
         if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
         if (status == TANDEM_OK && is_class_over_limit(r, c))
             status = tandem_remedies_find(r->remedies[c].row, &r->remedies[c].n, &request, r->workload,
-                                          r->options->zero, c, r->result.classes[c].peak_bytes, error);
+                                          r->options->zero ? &r->sharding : NULL, c,
+                                          r->result.classes[c].peak_bytes, error);
     }
     return status;
 }
@@ -439,7 +442,7 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
             r->replayer, &r->result,
             TANDEM_REPLAY_MEMORY | (needs_events(options) ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->zero) {
-        status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
+        status = tandem_replayer_zero(&r->zero, r->replayer, &r->sharding, error);
         r->result = r->zero.replay;
     }
     if (status == TANDEM_OK)
@@ -488,11 +491,8 @@ static int run_replay(const cli_options *options)
         return cli_fail_with(TANDEM_USAGE, "--seed needs --simulations N or --uniform random");
     tandem_status status = cli_workload_open(&workload, options, &error);
     if (status == TANDEM_OK && workload.lacking[0]) cli_note(options, "%s", workload.lacking);
-    if (status == TANDEM_OK && options->zero &&
-        tandem_plan_needs_loss_scale(workload.plan, workload.graph[0]))
-        cli_note(options,
-                 "the plan has gradients in f16, which need a loss scale. Its norm is not in this step: "
-                 "the simulation of ZeRO has none");
+    if (status == TANDEM_OK)
+        status = tandem_cluster_shard(&r.sharding, &workload.cluster, options->zero, options->shards, &error);
     if (status == TANDEM_OK) status = replay_plan(&r, &error);
     int code;
     if (status != TANDEM_OK)
@@ -538,6 +538,7 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_TIME_SPREAD,
                               OPTION_SEED,
                               OPTION_ZERO,
+                              OPTION_SHARDS,
                               OPTION_DB,
                               OPTION_QUIET,
                               OPTION_DETAILS,

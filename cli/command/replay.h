@@ -10,5 +10,7 @@ tandem_status replay_monte_carlo(tandem_monte_carlo *noise, tandem_replayer *rep
 json_t *replay_monte_carlo_json(const tandem_monte_carlo *noise, uint64_t seed);
 void replay_monte_carlo_print(const tandem_monte_carlo *noise, uint64_t seed);
 
-json_t *replay_zero_json(const tandem_zero *zero, int stage);
-void replay_zero_print(const tandem_zero *zero, int stage);
+json_t *replay_zero_json(const tandem_zero *zero, const tandem_sharding *sharding,
+                         const tandem_cluster *cluster);
+void replay_zero_print(const tandem_zero *zero, const tandem_sharding *sharding,
+                       const tandem_cluster *cluster);

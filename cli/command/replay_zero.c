@@ -1,24 +1,46 @@
 /* replay_zero.c: a step with ZeRO: ranks keep shards of the training state. */
 #include <stdio.h>
+#include <string.h>
 
+#include "base/append.h"
 #include "base/quantity.h"
 #include "cli/answer.h"
 #include "cli/command/replay.h"
 
-json_t *replay_zero_json(const tandem_zero *zero, int stage)
+/* Whether `tandem train` has such a step. */
+static int can_train(const tandem_sharding *sharding, const tandem_cluster *cluster)
 {
-    return json_pack("{s:i,s:I,s:I,s:i,s:b}", "stage", stage, "reduce_scatter_ns",
-                     (json_int_t)zero->scatter_ns, "all_gather_ns", (json_int_t)zero->gather_ns,
-                     "all_gathers", zero->n_gather, "runs", 0);
+    for (int c = 0; c < cluster->n_class; c++)
+        if (strncmp(cluster->classes[c].device.name, "cpu:", 4) != 0) return 0;
+    return sharding->stage == 1;
 }
 
-void replay_zero_print(const tandem_zero *zero, int stage)
+json_t *replay_zero_json(const tandem_zero *zero, const tandem_sharding *sharding,
+                         const tandem_cluster *cluster)
+{
+    json_t *const shares = json_array();
+    for (int c = 0; c < sharding->n_share; c++)
+        json_array_append_new(shares, json_integer(sharding->class_units[c]));
+    return json_pack("{s:i,s:o,s:I,s:I,s:i,s:b}", "stage", sharding->stage, "shares", shares,
+                     "reduce_scatter_ns", (json_int_t)zero->scatter_ns, "all_gather_ns",
+                     (json_int_t)zero->gather_ns, "all_gathers", zero->n_gather, "runs",
+                     can_train(sharding, cluster));
+}
+
+void replay_zero_print(const tandem_zero *zero, const tandem_sharding *sharding,
+                       const tandem_cluster *cluster)
 {
     static const char *const shared[] = {"optimizer state", "optimizer state and gradients",
                                          "optimizer state, gradients and weights"};
-    answer_line("ZeRO",
-                "stage %d, %s in equal shards over all ranks; reduce-scatters %s, %d all-gathers %s; "
-                "only simulated: `tandem train` has no ZeRO",
-                stage, shared[stage - 1], tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather,
-                tandem_quantity_ns(zero->gather_ns).text);
+    char shares[256] = "in equal shards";
+    for (int c = 0; c < sharding->n_share; c++) {
+        if (c == 0) *shares = '\0';
+        (void)tandem_append(shares, sizeof shares, "%s%d", c == 0 ? "in shards of " : " : ",
+                            sharding->class_units[c]);
+    }
+    answer_line("ZeRO", "stage %d, %s %s over all ranks; reduce-scatters %s, %d all-gathers %s%s",
+                sharding->stage, shared[sharding->stage - 1], shares,
+                tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather,
+                tandem_quantity_ns(zero->gather_ns).text,
+                can_train(sharding, cluster) ? "" : "; only simulated: `tandem train` has stage 1, on CPUs");
 }

@@ -56,7 +56,7 @@ static json_t *train_operators_json(const tandem_train_result *result, const tan
     json_t *operators = json_array();
     for (int k = 0; k < result->n_task; k++) {
         const tandem_train_task *task = &result->task[k];
-        if (!task->is_active || task->kind == TANDEM_TASK_REDUCE || !result->n_timed) continue;
+        if (!task->is_active || tandem_task_is_collective(task->kind) || !result->n_timed) continue;
         json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
                                                    task->op >= 0 ? graph->op[task->op].name : "", "kind",
                                                    tandem_task_kind_name((tandem_task_kind)task->kind),
@@ -244,6 +244,8 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_MEMORY,
                               OPTION_BUCKET,
                               OPTION_WIRE,
+                              OPTION_ZERO,
+                              OPTION_SHARDS,
                               OPTION_TIMEOUT,
                               OPTION_OPERATORS,
                               OPTION_TRACE,

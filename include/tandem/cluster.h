@@ -149,6 +149,10 @@ uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c);
 /* The canonical text of a cluster, which parses to the same cluster; cut to fit. */
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
+/* tandem_cluster_shard: how its ranks share the training's state in a stage of ZeRO, 0 to 3. shards: "even",
+ * NULL as well, or the share of a rank in each class, "1,3". TANDEM_USAGE; *sharding unchanged then. */
+tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_cluster *cluster, int stage,
+                                   const char *shards, tandem_error *error);
 /* The cores of all ranks: those of its device (tandem_device_cores) for each. */
 int64_t tandem_cluster_n_core(const tandem_cluster *cluster);
 /* Whether a device has a precision whose backward products read f16, so that plans may need a loss scale. */

@@ -59,6 +59,8 @@ typedef struct tandem_train_request {
     int64_t checkpoint_every; /* steps; 0 = only after the last one */
     int64_t timeout_ns;       /* for another rank [120 s] */
     uint64_t bucket_bytes;    /* of gradients that are reduced together; 0 = 25 MiB */
+    int zero;                 /* 1: ranks keep shards of the optimizer's state (ZeRO); 0 = all of it */
+    const char *shards;       /* with zero: "even", or a rank's share in each class, "1,3" [even] */
     int has_data_seed, has_rounding_seed; /* 1: the next two replace workload.seed */
     uint64_t data_seed, rounding_seed;
     double error_scale;               /* emulated errors are multiplied by it [1] */
@@ -271,24 +273,27 @@ typedef struct tandem_plan_estimate {
     char formats[64]; /* that are emulated in the place of dtypes; "" = none */
 } tandem_plan_estimate;
 
-/* Limits of trust, from trainings of mlp and vit_tiny (docs/sensitivity.md): between the plan that diverged
- * and was estimated best, and the harmless one that was estimated worst. The last is of the step along the
- * gradient: where so much of it is lost, gradients vanish. */
+/* Limits of trust, from trainings (docs/sensitivity.md): between the plan that needed most samples and was
+ * estimated best, and the harmless one that was estimated worst. Those of samples and of stability are of two
+ * models, that of the mean error of ten others. The last is of the step along the gradient: where so much of
+ * it is lost, gradients vanish. */
 #define TANDEM_MAX_EXTRA_SAMPLES 1.7
 #define TANDEM_MIN_STABILITY 0.5
+#define TANDEM_MAX_MEAN_ERROR 0.57
 #define TANDEM_MAX_LOST_STEP 0.95
 
 /* What of an estimate is beyond its limit: extra samples; a mean error above 10 %; the stability; a loss that
- * is not finite; the part of the step that is lost. The second is a warning, the others are
- * TANDEM_BEYOND_TRUST: a training may not go on. */
+ * is not finite; the part of the step that is lost; a mean error above its limit. The second is a warning,
+ * the others are TANDEM_BEYOND_TRUST: a training may not go on. */
 enum {
     TANDEM_BEYOND_SAMPLES = 1,
     TANDEM_BEYOND_MEAN_ERROR = 2,
     TANDEM_BEYOND_STABILITY = 4,
     TANDEM_BEYOND_FINITE = 8, /* the loss within the rounding is not finite */
     TANDEM_BEYOND_STEP = 16,
-    TANDEM_BEYOND_TRUST =
-        TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY | TANDEM_BEYOND_FINITE | TANDEM_BEYOND_STEP
+    TANDEM_BEYOND_BIAS = 32,
+    TANDEM_BEYOND_TRUST = TANDEM_BEYOND_SAMPLES | TANDEM_BEYOND_STABILITY | TANDEM_BEYOND_FINITE |
+                          TANDEM_BEYOND_STEP | TANDEM_BEYOND_BIAS
 };
 unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate);
 

@@ -6,6 +6,21 @@
 
 TANDEM_BEGIN_DECLARATIONS
 
+/* What ranks share of the training's state (ZeRO, advanced/zero.h). All zero: each rank has all of it. */
+enum { TANDEM_MAX_ZERO_STAGE = 3, TANDEM_MAX_SHARE = 32, TANDEM_MAX_SHARE_UNITS = 1 << 20 };
+typedef struct tandem_sharding {
+    int stage;   /* 1: the optimizer's state; 0: nothing */
+    int n_rank;  /* of the run */
+    int rank;    /* whose shards memory and tasks of this step are */
+    int n_share; /* 0: shards of a bucket have equal sizes; else: classes of ranks, in the ranks' order */
+    int class_ranks[TANDEM_MAX_SHARE]; /* 1 or more */
+    int class_units[TANDEM_MAX_SHARE]; /* a rank has this share of all units, 0 to TANDEM_MAX_SHARE_UNITS */
+} tandem_sharding;
+/* Where the shard of a rank begins in `elements` of a bucket, in elements; rank n_rank: where the last one
+ * ends. Multiples of 16 but for that end. Equal shards are an nth, rounded up, so that the last may be short
+ * or empty. Cost: O(n_share). */
+int64_t tandem_shard_border(const tandem_sharding *sharding, int64_t elements, int rank);
+
 /* Options of a step program; all zero: one batch per step, all activations kept. */
 enum { TANDEM_RECOMPUTE_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
 typedef struct tandem_step_options {
@@ -46,6 +61,7 @@ typedef struct tandem_step_options {
     /* of the device, too. 1: PyTorch's allocator for GPUs rounds blocks up, and convolutions in low precision
      * are products of windows */
     int gpu_blocks;
+    tandem_sharding sharding;
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_recompute_segment from "none", "sqrt" or a whole number. TANDEM_USAGE: names the allowed words. */

@@ -29,7 +29,6 @@ typedef struct tandem_workload_request {
     tandem_step_options step;
     double clip;       /* largest norm of the gradients; 0 = none */
     double loss_scale; /* 0 = the plan's, or a dynamic one where the plan needs one; < 0 = dynamic */
-    int without_norm;  /* 1: no step has a loss scale that was not asked for, nor its norm */
 } tandem_workload_request;
 
 /* The model at the batch of every class of its cluster, and one plan. Unused members are NULL. */

@@ -131,7 +131,9 @@ static void find_data_dependencies(chakra_writer *w, int t)
             add_gradient_dependencies(w, &step->bucket[b]);
     if (task->bucket >= 0) {
         const tandem_bucket *const bucket = &step->bucket[task->bucket];
-        if (task->kind == TANDEM_TASK_UPDATE && step->norm_task >= 0)
+        if (task->kind == TANDEM_TASK_GATHER)
+            add_dependency(w, w->event[bucket->update_task] ? bucket->update_task : -1);
+        else if (task->kind == TANDEM_TASK_UPDATE && step->norm_task >= 0)
             add_dependency(w, w->event[step->norm_task] ? step->norm_task : -1);
         else if (task->kind == TANDEM_TASK_UPDATE && w->event[bucket->reduce_task])
             add_dependency(w, bucket->reduce_task);
@@ -184,7 +186,7 @@ static void describe_task(chakra_attributes *list, const tandem_step *step, int 
                                   : tandem_dtype_name(task->from));
     add_text_attribute(list, "from", tandem_dtype_name(task->from));
     add_text_attribute(list, "to", tandem_dtype_name(task->to));
-    if (task->kind != TANDEM_TASK_REDUCE) return;
+    if (!tandem_task_is_collective(task->kind)) return;
     add_integer_attribute(list, "comm_type", TANDEM_CHAKRA_ALL_REDUCE);
     add_integer_attribute(list, "comm_size", step->bucket[task->bucket].elements * (int64_t)sizeof(float));
 }
@@ -204,7 +206,7 @@ static tandem_status write_chakra_node(chakra_writer *w, int t)
     Chakra__Node node = CHAKRA__NODE__INIT;
     node.id = (uint64_t)t;
     node.name = name;
-    node.type = task->kind == TANDEM_TASK_REDUCE ? TANDEM_CHAKRA_COLLECTIVE : TANDEM_CHAKRA_COMPUTE;
+    node.type = tandem_task_is_collective(task->kind) ? TANDEM_CHAKRA_COLLECTIVE : TANDEM_CHAKRA_COMPUTE;
     node.n_control = *last >= 0;
     node.control = &control;
     node.n_data = (size_t)w->n_data;

@@ -107,7 +107,9 @@ static int set_times(recorded_keys *keys, const tandem_task *task, recorded_key 
     case TANDEM_TASK_FORWARD:
     case TANDEM_TASK_DGRAD:
     case TANDEM_TASK_WGRAD: return set_operator_times(keys, task, times_key);
-    case TANDEM_TASK_REDUCE: return 0;
+    case TANDEM_TASK_REDUCE:
+    case TANDEM_TASK_SCATTER:
+    case TANDEM_TASK_GATHER: return 0;
     case TANDEM_TASK_UPDATE:
         times_key->time_ns = keys->costs->update_ns;
         times_key->n = keys->costs->n_update;

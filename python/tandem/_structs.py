@@ -196,6 +196,19 @@ class CastScaling(Structure):
     ]
 
 
+class Sharding(Structure):
+    """tandem_sharding"""
+
+    _fields_ = [
+        ("stage", c_int),
+        ("n_rank", c_int),
+        ("rank", c_int),
+        ("n_share", c_int),
+        ("class_ranks", c_int * 32),
+        ("class_units", c_int * 32),
+    ]
+
+
 class StepOptions(Structure):
     """tandem_step_options"""
 
@@ -216,6 +229,7 @@ class StepOptions(Structure):
         ("ddp_buckets", c_int),
         ("ddp_bucket_memory", c_int),
         ("gpu_blocks", c_int),
+        ("sharding", Sharding),
     ]
 
 

@@ -124,7 +124,8 @@ static void take_rank_reports(tandem_compare_result *out, const tandem_train_res
 static void take_measured_tasks(tandem_compare_result *out, const tandem_train_result *run)
 {
     for (int t = 0; t < out->n_task && t < run->n_task; t++) {
-        if (!run->task[t].is_active || run->task[t].kind == TANDEM_TASK_REDUCE || run->n_timed == 0) continue;
+        if (!run->task[t].is_active || tandem_task_is_collective(run->task[t].kind) || run->n_timed == 0)
+            continue;
         out->task[t].measured_ns = run->task_ns[t];
         out->task[t].measured_start_ns = run->task[t].start_ns;
     }
@@ -165,7 +166,7 @@ static int64_t min_class_ns(const tandem_compare_result *out, int t)
 static void set_measured_time(tandem_replayer *replayer, const tandem_compare_result *out, int c, int t)
 {
     const tandem_task *task = &tandem_replayer_step(replayer, c)->task[t];
-    const int is_reduce = task->kind == TANDEM_TASK_REDUCE;
+    const int is_reduce = tandem_task_is_collective(task->kind);
     const int64_t ns = is_reduce ? min_class_ns(out, t) : out->task[t].class_measured_ns[c];
     if (!task->active || ns <= 0) return;
     for (int contended = 0; contended < 2; contended++)

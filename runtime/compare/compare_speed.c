@@ -63,7 +63,7 @@ static tandem_status open_class_times(speed_class *class, const tandem_replayer 
         return tandem_no_memory(error, "for the times of %zu tasks", n_task);
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
-        const int is_timed = task->active && task->kind != TANDEM_TASK_REDUCE;
+        const int is_timed = task->active && !tandem_task_is_collective(task->kind);
         tandem_cost_key key;
         for (int contended = 0; contended < 2; contended++)
             class->ns[contended * step->n_task + t] =
@@ -299,7 +299,7 @@ static void sum_kinds(compare_kind *of, const run_speed *speed, int c)
         of[k] = (compare_kind){.device = speed->run->classes[c].device,
                                .name = tandem_task_kind_name((tandem_task_kind)k)};
     for (int e = 0; e < n_event; e++) {
-        if (event[e].task < 0 || step->task[event[e].task].kind == TANDEM_TASK_REDUCE) continue;
+        if (event[e].task < 0 || tandem_task_is_collective(step->task[event[e].task].kind)) continue;
         compare_kind *kind = &of[step->task[event[e].task].kind];
         kind->predicted_ns += event[e].end_ns - event[e].start_ns;
         kind->measured_ns += speed->run->task[event[e].task].class_measured_ns[c];

@@ -262,6 +262,7 @@ unsigned tandem_plan_estimate_beyond(const tandem_plan_estimate *estimate)
 {
     return (estimate->samples <= TANDEM_MAX_EXTRA_SAMPLES ? 0u : TANDEM_BEYOND_SAMPLES) |
            (estimate->across > 0.1 ? TANDEM_BEYOND_MEAN_ERROR : 0u) |
+           (estimate->across > TANDEM_MAX_MEAN_ERROR ? TANDEM_BEYOND_BIAS : 0u) |
            (estimate->stability >= TANDEM_MIN_STABILITY ? 0u : TANDEM_BEYOND_STABILITY) |
            (estimate->along > TANDEM_MAX_LOST_STEP ? TANDEM_BEYOND_STEP : 0u) |
            (isfinite(estimate->loss_rise) ? 0u : TANDEM_BEYOND_FINITE);

@@ -139,7 +139,7 @@ static int is_known(const cost_profile *profile, const key_samples *key)
 static int is_timed(const cost_profile *profile, const tandem_task *task)
 {
     const int is_update = task->kind == TANDEM_TASK_NORM || task->kind == TANDEM_TASK_UPDATE;
-    if (!task->active || task->kind == TANDEM_TASK_REDUCE) return 0;
+    if (!task->active || tandem_task_is_collective(task->kind)) return 0;
     return profile->timed == ALL_TASKS || is_update == (profile->timed == UPDATES);
 }
 

@@ -56,6 +56,7 @@ static void put_course(FILE *to, const tandem_workload *workload, const tandem_t
         fprintf(to, "class %d emulates a device of %s\n", c,
                 tandem_dtype_name(workload->cluster.classes[c].device.amp_dtype));
     fprintf(to, "recomputed segments: %d\n", workload->plan->step.n_recompute_segment);
+    fprintf(to, "ZeRO: %d, shards %s\n", request->zero, request->shards ? request->shards : "even");
     put_file(to, "resumed checkpoint", request->resume, CHECKPOINT_BEGIN);
     put_file(to, "initial weights", request->init, UINT64_MAX);
 }

@@ -14,6 +14,7 @@
 #include "runtime/train/run_steadiness.h"
 #include "runtime/train/train_log.h"
 #include "runtime/train/train_reestimate.h"
+#include "runtime/train/train_sharding.h"
 #include "runtime/unused_formats.h"
 #include "tandem/advanced/trace.h"
 
@@ -537,6 +538,8 @@ static tandem_status check_training(const tandem_workload *workload, const tande
     if (!backend) return TANDEM_MISSING;
     train_config how;
     tandem_status status = train_config_open(&how, workload->graph[0], request, error);
+    tandem_sharding sharding;
+    if (status == TANDEM_OK) status = train_sharding_make(&sharding, request, &workload->cluster, 0, error);
     if (status == TANDEM_OK) status = train_reestimate_check(request, workload, error);
     if (status == TANDEM_OK) status = check_training_files(workload, backend, request, error);
     tandem_data data = {0};
@@ -690,9 +693,9 @@ static void pack_train_request(packet *p, void *of)
 {
     tandem_train_request *request = of;
     packet_value(p, request, sizeof *request);
-    const char **const text[] = {&request->store,  &request->data,       &request->trace,
-                                 &request->log,    &request->checkpoint, &request->exported,
-                                 &request->resume, &request->init,       &request->evaluate_in};
+    const char **const text[] = {&request->store,       &request->data,     &request->trace,  &request->log,
+                                 &request->checkpoint,  &request->exported, &request->resume, &request->init,
+                                 &request->evaluate_in, &request->shards};
     workload_request_pack(p, &request->workload);
     training_options_pack(p, &request->training);
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) packet_text(p, text[k]);

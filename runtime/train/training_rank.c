@@ -1,6 +1,7 @@
 #include "runtime/train/training_rank.h"
 
 #include "runtime/train/run_agreement.h"
+#include "runtime/train/train_sharding.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -93,8 +94,12 @@ tandem_status training_rank_open_step(training_rank *rank, const tandem_workload
 {
     const tandem_cluster_class *class = &workload->cluster.classes[rank->class_index];
     const tandem_graph *graph = workload->graph[rank->class_index];
-    const tandem_status status = tandem_device_open_step(&rank->step, &class->device, graph,
-                                                         request->bucket_bytes, &workload->plan->step, error);
+    tandem_step_options options = workload->plan->step;
+    tandem_status status =
+        train_sharding_make(&options.sharding, request, &workload->cluster, rank->self.rank, error);
+    if (status == TANDEM_OK)
+        status = tandem_device_open_step(&rank->step, &class->device, graph, request->bucket_bytes, &options,
+                                         error);
     if (status != TANDEM_OK) return status;
     tandem_step_load(rank->step, workload->plan->assignment.precision[rank->class_index]);
     return TANDEM_OK;

@@ -125,14 +125,16 @@ static int bucket_cost_key(const tandem_step *step, const tandem_task *task, int
     key->elements = step->bucket[task->bucket].elements;
     key->precision = "fp32";
     key->pass = TANDEM_PASS_UPDATE;
-    if (task->kind == TANDEM_TASK_REDUCE) {
+    if (tandem_task_is_collective(task->kind)) {
         key->kind = TANDEM_COST_COLLECTIVE;
-        (void)snprintf(key->signature, sizeof key->signature, "all-reduce n=%lld", (long long)key->elements);
+        (void)snprintf(key->signature, sizeof key->signature, "%s n=%lld", tandem_task_kind_name(task->kind),
+                       (long long)key->elements);
         return 1;
     }
     key->kind = TANDEM_COST_OP;
     (void)snprintf(key->signature, sizeof key->signature, "%s n=%lld parameters=%d",
-                   tandem_optimizer_name(step->graph->optimizer.kind), (long long)key->elements,
+                   tandem_optimizer_name(step->graph->optimizer.kind),
+                   (long long)tandem_step_shard(step, task->bucket).elements,
                    step->bucket[task->bucket].n_parameter);
     key->elements = 0;
     return 1;
@@ -186,6 +188,8 @@ int tandem_step_cost_key(const tandem_step *step, int t, int variant, tandem_cos
     case TANDEM_TASK_ACCUMULATE: return accumulate_cost_key(step, task, variant, key);
     case TANDEM_TASK_NORM: return norm_cost_key(step, variant, key);
     case TANDEM_TASK_REDUCE:
+    case TANDEM_TASK_SCATTER:
+    case TANDEM_TASK_GATHER:
     case TANDEM_TASK_UPDATE: return bucket_cost_key(step, task, variant, key);
     default: return 0;
     }

@@ -214,7 +214,8 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
 
     const uint64_t flat = (uint64_t)step->n_flat * sizeof(float);
     tandem_memory plan = {.weights = flat, .gradients = flat};
-    plan.optimizer = flat * (uint64_t)tandem_optimizer_n_state(step->graph->optimizer.kind);
+    plan.optimizer = (uint64_t)tandem_step_shard_elements(step) * sizeof(float) *
+                     (uint64_t)tandem_optimizer_n_state(step->graph->optimizer.kind);
     const uint64_t history_bytes = tandem_step_amax_history_bytes(step);
     const int n_word = (step->n_task + WORD_BITS - 1) / WORD_BITS;
     for (int w = 0; w < n_word; w++)
@@ -242,8 +243,8 @@ tandem_status tandem_memory_of_graph(tandem_memory *memory, const tandem_graph *
         if (precision[i] != TANDEM_PRECISION_FP32 &&
             !(tandem_op_is_adjustable(&graph->op[i]) &&
               tandem_op_row_get(graph->op[i].kind)->precisions & 1u << precision[i]))
-            return tandem_error_set(error, TANDEM_USAGE, "operator %s has no precision %d",
-                                    graph->op[i].name, (int)precision[i]);
+            return tandem_error_set(error, TANDEM_USAGE, "operator %s has no precision %d", graph->op[i].name,
+                                    (int)precision[i]);
     tandem_status status = tandem_step_open_with(&step, graph, TANDEM_BF16, 0, options, error);
     if (status != TANDEM_OK) return status;
     if (precision) tandem_step_load(step, precision);

@@ -590,6 +590,7 @@ void step_resolve_all(tandem_step *step)
     for (int b = 0; b < step->n_bucket; b++) {
         activate_fixed_task(step, step->bucket[b].reduce_task);
         activate_fixed_task(step, step->bucket[b].update_task);
+        if (step->bucket[b].gather_task >= 0) activate_fixed_task(step, step->bucket[b].gather_task);
     }
     if (step->norm_task >= 0) activate_fixed_task(step, step->norm_task);
     if (step->n_bucket > 0) /* the first bucket carries the loss */

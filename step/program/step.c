@@ -271,12 +271,19 @@ static int append_micro_sum(tandem_step *step, int i, int j)
     return task;
 }
 
+static int append_collective(tandem_step *step, tandem_task_kind kind, int b)
+{
+    const int task = append_task(step, kind, -1, 0);
+    step->task[task].stream = TANDEM_STREAM_COMM;
+    step->task[task].bucket = b;
+    return task;
+}
+
 static void append_reduce(tandem_step *step, int b)
 {
     tandem_bucket *bucket = &step->bucket[b];
-    bucket->reduce_task = append_task(step, TANDEM_TASK_REDUCE, -1, 0);
-    step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
-    step->task[bucket->reduce_task].bucket = b;
+    bucket->reduce_task = append_collective(
+        step, step->options.sharding.stage > 0 ? TANDEM_TASK_SCATTER : TANDEM_TASK_REDUCE, b);
 }
 
 /* Appends the all-reduce of a bucket, if p's gradient is its last one. Task `ready` completes it. Where
@@ -467,6 +474,8 @@ static void append_all_tasks(tandem_step *step)
     for (int b = 0; b < step->n_bucket; b++) {
         step->bucket[b].update_task = append_task(step, TANDEM_TASK_UPDATE, -1, 0);
         step->task[step->n_task - 1].bucket = b;
+        step->bucket[b].gather_task =
+            step->options.sharding.stage > 0 ? append_collective(step, TANDEM_TASK_GATHER, b) : -1;
     }
 }
 
@@ -589,6 +598,33 @@ static tandem_status check_cast_scaling(tandem_cast_scaling scaling, tandem_erro
     return TANDEM_OK;
 }
 
+static tandem_status check_sharding(const tandem_sharding *s, tandem_error *error)
+{
+    int64_t ranks = 0, units = 0;
+    if (s->stage != 1)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "a step shards the optimizer's state (stage 1), got stage %d", s->stage);
+    if (s->n_rank < 1 || s->rank < 0 || s->rank >= s->n_rank || s->n_share < 0 ||
+        s->n_share > TANDEM_MAX_SHARE)
+        return tandem_error_set(error, TANDEM_USAGE, "shards of rank %d of %d, in %d classes of at most %d",
+                                s->rank, s->n_rank, s->n_share, (int)TANDEM_MAX_SHARE);
+    for (int c = 0; c < s->n_share; c++) {
+        if (s->class_ranks[c] < 1 || s->class_units[c] < 0 || s->class_units[c] > TANDEM_MAX_SHARE_UNITS)
+            return tandem_error_set(
+                error, TANDEM_USAGE,
+                "shares are 0 to %d units for each of 1 rank or more, got %d units for %d "
+                "ranks",
+                (int)TANDEM_MAX_SHARE_UNITS, s->class_units[c], s->class_ranks[c]);
+        ranks += s->class_ranks[c];
+        units += s->class_units[c];
+    }
+    if (s->n_share > 0 && (ranks != s->n_rank || units == 0))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "shares are for all of %d ranks and not all 0, got %lld ranks", s->n_rank,
+                                (long long)ranks);
+    return TANDEM_OK;
+}
+
 static tandem_status check_step_options(const tandem_step_options *options, tandem_error *error)
 {
     if (options->n_micro < 0 || options->n_micro > TANDEM_MAX_MICRO)
@@ -597,6 +633,10 @@ static tandem_status check_step_options(const tandem_step_options *options, tand
     if (options->n_recompute_segment < TANDEM_RECOMPUTE_SQRT)
         return tandem_error_set(error, TANDEM_USAGE, "a graph is cut into 1 segment or more, got %d",
                                 options->n_recompute_segment);
+    if (options->sharding.stage != 0) {
+        const tandem_status status = check_sharding(&options->sharding, error);
+        if (status != TANDEM_OK) return status;
+    }
     return check_cast_scaling(options->scaling, error);
 }
 
@@ -609,7 +649,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
         options.n_micro <= 1 && (options.n_recompute_segment == 0 || options.n_recompute_segment == 1);
     const size_t n_op = (size_t)graph->n_op, n_parameter = (size_t)graph->n_parameter;
     const size_t max_tasks =
-        n_op * (size_t)(MAX_TASKS_PER_OP + (is_plain ? 0 : EXTRA_TASKS_PER_OP)) + 2 * n_parameter + 1;
+        n_op * (size_t)(MAX_TASKS_PER_OP + (is_plain ? 0 : EXTRA_TASKS_PER_OP)) + 3 * n_parameter + 1;
     const tandem_status status = check_step_options(&options, error);
     if (status != TANDEM_OK) return status;
     tandem_step *step = calloc(1, sizeof *step);
@@ -693,16 +733,16 @@ int tandem_task_wraps_iteration(const tandem_step *step, int task)
 
 int tandem_step_runs_per_step(const tandem_step *step, const tandem_task *task)
 {
-    const int is_once = task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+    const int is_once = tandem_task_is_collective(task->kind) || task->kind == TANDEM_TASK_NORM ||
                         task->kind == TANDEM_TASK_UPDATE;
     return is_once ? 1 : step->options.n_micro;
 }
 
 const char *tandem_task_kind_name(tandem_task_kind kind)
 {
-    static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",  "gradient cast",
-                                                         "saved cast",  "wgrad",   "dgrad", "accumulate",
-                                                         "all-reduce",  "norm",    "update"};
+    static const char *const name[TANDEM_N_TASK_KIND] = {
+        "weight cast", "forward",    "cast", "gradient cast", "saved cast",     "wgrad",     "dgrad",
+        "accumulate",  "all-reduce", "norm", "update",        "reduce-scatter", "all-gather"};
     return (int)kind >= 0 && kind < TANDEM_N_TASK_KIND ? name[kind] : "?";
 }
 

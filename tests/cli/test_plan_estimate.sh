@@ -62,6 +62,8 @@ whole 0 --model "$small" --uniform int8_full --emulate=mxfp4 --batch 16 --json &
     [ "$(field is_biased out)" = true ] && awk -v e="$(field mean_error out)" \
     -v l="$(field loss_rise out)" -v h="$(field loss_rise_half out)" 'BEGIN { exit !(e > 10 && l > h) }' &&
     whole 0 --model "$small" --uniform int8_full --emulate=mxfp4 --batch 16 &&
+    grep -q "^not trusted    the mean of the gradient is off by more than 57%, and" out &&
+    whole 0 --model "$small" --uniform int8_full --emulate=mxfp6_e3m2 --batch 16 &&
     grep -q "^caution        the mean of the gradient is off by more than 10%, and" out &&
     whole 0 --model mlp:width=16,depth=8 --uniform int8_full --emulate=s4 --batch 16 --json &&
     [ "$(field is_beyond_limits out)" = true ] &&

@@ -238,7 +238,7 @@ static tandem_status draw_some(tandem_replayer *replayer, tandem_error *error)
 static tandem_status share_all(tandem_replayer *replayer, tandem_error *error)
 {
     tandem_zero zero = {.n_gather = -7};
-    const tandem_status status = tandem_replayer_zero(&zero, replayer, 3, error);
+    const tandem_status status = tandem_replayer_zero(&zero, replayer, &(tandem_sharding){.stage = 3}, error);
     assert_int_equal(zero.n_gather != -7, status == TANDEM_OK);
     return status;
 }

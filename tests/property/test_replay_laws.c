@@ -759,7 +759,7 @@ static tandem_zero run_zero_replay(tandem_replayer *replayer, int stage)
 {
     tandem_zero zero;
     tandem_error error = {0};
-    require_ok(tandem_replayer_zero(&zero, replayer, stage, &error), &error);
+    require_ok(tandem_replayer_zero(&zero, replayer, &(tandem_sharding){.stage = stage}, &error), &error);
     return zero;
 }
 
@@ -843,14 +843,14 @@ static void zero_over_an_endless_wire_is_plain(void **state)
         tandem_replayer *replayer = open_trial_replay(&t, &w->store[0]);
         const tandem_zero zero = run_zero_replay(replayer, 1), second = run_zero_replay(replayer, 2),
                           third = run_zero_replay(replayer, 3);
-        const int n_rank = tandem_cluster_n_rank(&t.cluster);
-        for (int c = 0; c < t.cluster.n_class; c++) {
+        const tandem_sharding even = {.stage = 1, .n_rank = tandem_cluster_n_rank(&t.cluster)};
+        for (int c = 0, rank = 0; c < t.cluster.n_class; rank += t.cluster.classes[c].n_rank, c++) {
             const tandem_step *step = tandem_replayer_step(replayer, c);
             for (int b = 0; b < step->n_bucket; b++) {
                 const int task = step->bucket[b].update_task;
                 const int64_t elements = step->bucket[b].elements;
-                int64_t shard = (elements / n_rank + (elements % n_rank > 0) + 15) / 16 * 16;
-                if (shard > elements) shard = elements;
+                const int64_t shard = tandem_shard_border(&even, elements, rank + 1) -
+                                      tandem_shard_border(&even, elements, rank);
                 const double ns =
                     (double)tandem_replayer_task_ns(replayer, c, task, 0) * (double)shard / (double)elements;
                 tandem_replayer_set_variant_ns(replayer, c, task, step->task[task].variant, 0,

@@ -189,7 +189,7 @@ static void a_straggler_is_waited_for(void **state)
 static tandem_zero run_zero_replayer(bench *b, int stage)
 {
     tandem_zero zero;
-    if (tandem_replayer_zero(&zero, b->replayer, stage, &b->error) != TANDEM_OK)
+    if (tandem_replayer_zero(&zero, b->replayer, &(tandem_sharding){.stage = stage}, &b->error) != TANDEM_OK)
         fail_msg("%s", b->error.text);
     return zero;
 }
@@ -222,7 +222,8 @@ static void zero_shares_out_a_bucket(void **state)
                          memory->weights + memory->gradients + memory->optimizer + memory->arena);
     }
     tandem_zero untouched = {.n_gather = -7};
-    assert_int_equal(tandem_replayer_zero(&untouched, b.replayer, 4, &b.error), TANDEM_USAGE);
+    assert_int_equal(tandem_replayer_zero(&untouched, b.replayer, &(tandem_sharding){.stage = 4}, &b.error),
+                     TANDEM_USAGE);
     assert_int_equal(untouched.n_gather, -7);
     tear_down_replayer(&b);
 }

@@ -225,11 +225,12 @@ enum { TANDEM_MAX_REMEDIES = 12 };
  * fastest fitting recomputation, micro-steps, both, lower precisions, smaller buckets, and the largest
  * fitting batch. Each is planned and replayed.
  *   request  what planners are opened with, besides the workload
- *   zero     stage of ZeRO, whose shards count; 0 = none
+ *   sharding of ZeRO, whose shards count; NULL = none
  * Errors of tandem_planner_open_workload. Cost: a planner for each change that is tried, some 20. */
 tandem_status tandem_remedies_find(tandem_remedy remedy[TANDEM_MAX_REMEDIES], int *n,
-                                   const tandem_request *request, const tandem_workload *workload, int zero,
-                                   int c, uint64_t peak_bytes, tandem_error *error);
+                                   const tandem_request *request, const tandem_workload *workload,
+                                   const tandem_sharding *sharding, int c, uint64_t peak_bytes,
+                                   tandem_error *error);
 
 /* --- Precisions and batches together --------------------------------------------------------------------
  * */

@@ -29,6 +29,8 @@
  *                      operands along the dimension that they sum over.
  *   merged tasks       the forward pass's weight casts come before all operators, to be one launch; so do
  *                      the products of linears that read one tensor, in both passes
+ *   sharding           a bucket is reduce-scattered where it would be all-reduced; each rank updates its
+ *                      shard of the weights, and they are all-gathered (ZeRO)
  *
  * The gradient of a tensor has the dtype of the tensor. */
 #ifndef TANDEM_STEP_H
@@ -51,9 +53,17 @@ typedef enum tandem_task_kind {
     TANDEM_TASK_ACCUMULATE,
     TANDEM_TASK_REDUCE, /* all-reduce of a bucket, on the communication stream */
     TANDEM_TASK_NORM,   /* of all gradients, after every all-reduce; gives the factor of the updates */
-    TANDEM_TASK_UPDATE, /* optimizer over the parameters of a bucket */
+    TANDEM_TASK_UPDATE, /* optimizer over the parameters of a bucket, or this rank's shard of them */
+    /* In place of an all-reduce where ranks share state (tandem_sharding), on the communication stream: */
+    TANDEM_TASK_SCATTER, /* reduce-scatter of a bucket's gradients */
+    TANDEM_TASK_GATHER,  /* all-gather of a bucket's weights, after its update; the step ends with them */
     TANDEM_N_TASK_KIND
 } tandem_task_kind;
+/* Whether ranks exchange data in tasks of this kind. */
+static inline int tandem_task_is_collective(tandem_task_kind kind)
+{
+    return kind == TANDEM_TASK_REDUCE || kind == TANDEM_TASK_SCATTER || kind == TANDEM_TASK_GATHER;
+}
 const char *tandem_task_kind_name(tandem_task_kind kind); /* "weight cast", "forward", … */
 
 typedef enum tandem_pass {
@@ -114,9 +124,10 @@ typedef struct tandem_task {
 
 typedef struct tandem_bucket {
     int first_parameter_position, n_parameter; /* positions in parameter_order */
-    int64_t start, elements; /* in the flat arrays of weights, gradients and state; multiples of 16 */
-    int ready_task;          /* the task that completes the bucket */
-    int reduce_task, update_task;
+    int64_t start, elements;      /* in the flat arrays of weights, gradients and state; multiples of 16 */
+    int ready_task;               /* the task that completes the bucket */
+    int reduce_task, update_task; /* reduce: or reduce-scatter */
+    int gather_task;              /* −1: there is none */
 } tandem_bucket;
 
 typedef struct tandem_step {
@@ -160,6 +171,14 @@ int tandem_step_is_recomputed(const tandem_step *step, int task);
  * update; with a norm task, that task and all updates. */
 int tandem_task_wraps_iteration(const tandem_step *step, int task);
 int tandem_step_runs_per_step(const tandem_step *step, const tandem_task *task); /* 1 or n_micro */
+
+/* This rank's shard of a bucket, all of it without sharding. */
+typedef struct tandem_shard {
+    int64_t first, elements; /* in the bucket */
+    int64_t start;           /* in arrays that hold shards only, bucket by bucket */
+} tandem_shard;
+tandem_shard tandem_step_shard(const tandem_step *step, int b); /* cost: O(b) */
+int64_t tandem_step_shard_elements(const tandem_step *step);    /* of all buckets; n_flat without sharding */
 
 /* The tasks that compute an operator's forward pass, wgrad and dgrad; −1: it has none. */
 typedef struct tandem_op_tasks {

@@ -1,11 +1,10 @@
 /* zero.h: plans a step in which ranks share what plain data parallelism keeps on each of them (ZeRO).
- * Nothing in tandem trains in this way.
+ * `tandem train --zero 1` trains so on CPUs; stages 2 and 3 are planned only.
  *
  * Source: Rajbhandari, Rasley, Ruwase, He, "ZeRO: memory optimizations toward training trillion parameter
  * models", SC
- * 2020. Of n ranks, each keeps a shard: an nth of every bucket, rounded up to 16 elements. Shards have equal
- *       sizes, on
- * mixed devices too. Sharded are:
+ * 2020. Of n ranks, each keeps a shard: an nth of every bucket, rounded up to 16 elements, or a share of
+ * its own (tandem_sharding). Sharded are:
  *
  *   stage 1  the optimizer's state
  *   stage 2  also the gradients
@@ -14,7 +13,8 @@
  * The streams are those of a plain step (replayer.h). The communication stream runs one collective at a
  * time, in the order of the requests, each once all classes have requested it.
  *   - A bucket of gradients is reduce-scattered where a plain step all-reduces it.
- *   - An update waits for its bucket and takes the shard's part of the time.
+ *   - An update waits for its bucket and takes the shard's part of the time. So does the norm of all
+ *     gradients, which waits for all buckets.
  *   - Stages 1 and 2: after its update a bucket of weights is all-gathered. An operator of the next step
  *     waits for its bucket.
  *   - Stages 2 and 3: two buckets of gradients exist in full. The third begins when the first has been
@@ -34,8 +34,6 @@
 
 TANDEM_BEGIN_DECLARATIONS
 
-enum { TANDEM_MAX_ZERO_STAGE = 3 };
-
 typedef struct tandem_zero {
     tandem_replay replay; /* exposed_comm_ns: from when all classes have requested the collective */
     /* Of a rank of each class, to the byte: shards, and the most that exists in full. */
@@ -44,13 +42,13 @@ typedef struct tandem_zero {
     int n_gather;                  /* all-gathers per step */
 } tandem_zero;
 
-/* tandem_replayer_zero: a step under the current plan in stage 1, 2 or 3. A bucket in full includes the
- * rank's own shard, which counts once. A single rank has the plain step. Runs a replay with memory and
- * events. TANDEM_USAGE: another stage, or a step with a norm of all gradients. TANDEM_NO_MEMORY, errors of
- * tandem_replayer_run. *zero unchanged on error. Cost: O(tasks × classes) per iteration, until steps repeat.
- * */
-tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage,
-                                   tandem_error *error);
+/* tandem_replayer_zero: a step under the current plan in stage 1, 2 or 3 of `sharding`
+ * (tandem_cluster_shard), of which stage and shares are read. A bucket in full includes the rank's own
+ * shard, which counts once. A single rank has the plain step. Runs a replay with memory and events.
+ * TANDEM_USAGE: another stage. TANDEM_NO_MEMORY, errors of tandem_replayer_run. *zero unchanged on error.
+ * Cost: O(tasks × classes) per iteration, until steps repeat. */
+tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
+                                   const tandem_sharding *sharding, tandem_error *error);
 
 TANDEM_END_DECLARATIONS
 #endif
