@@ -1,7 +1,8 @@
 """Products of CUDA tensors, cast and multiplied by libtandem_cuda_kernels (include/tandem/cuda_kernels.h).
 
 Operands and gradients have the types that precision.def gives them; results are float32. int8 is rounded by
-the random numbers of the CPU. Convolutions are products of windows, which PyTorch unfolds.
+the random numbers of the CPU. Convolutions of floats are PyTorch's, of operands that are cast; those of one
+byte, which it lacks, are products of windows that it unfolds.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ _TYPES = {
 }
 HAS = ("fp32", *_TYPES)  # that apply can run on a card
 _DTYPES = {F32: torch.float32, BF16: torch.bfloat16, F16: torch.float16, S8: torch.int8}  # 8-bit floats: uint8
+_CONVOLVED = {"tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}  # by PyTorch
 _ALIGNMENT = 64  # of the operands of a product; casts want less
 _X, _W, _G = 1, 2, 3
+_conv2d, _conv2d_backward = F.conv2d, torch.ops.aten.convolution_backward
 
 
 @contextlib.contextmanager
@@ -45,6 +48,22 @@ def _on_gpu_of(x: Tensor) -> Iterator[Tuple[int, int]]:
     """Makes x's GPU the current one; gives its index, and PyTorch's current stream there."""
     with torch.cuda.device(x.device):
         yield x.device.index, torch.cuda.current_stream().cuda_stream
+
+
+def _is_capturing() -> bool:
+    """Whether what PyTorch's current stream is given becomes a CUDA graph."""
+    return torch.backends.cuda.is_built() and torch.cuda.is_current_stream_capturing()
+
+
+def _refuse_capture(precision: str, layer: str = "") -> None:
+    """Before any call of the library, so that PyTorch's capture stays whole. The library takes memory, tries
+    algorithms and waits for events of other calls, none of which a graph may hold."""
+    if _is_capturing():
+        raise _library.error(
+            "USAGE",
+            f"{layer}a product in {precision} cannot be captured in a CUDA graph: the stream is being captured, "
+            "allowed is one that runs. Leave this layer out of the graph, or plan it in fp32",
+        )
 
 
 class _Operand(NamedTuple):
@@ -56,9 +75,10 @@ class _Operand(NamedTuple):
 
 
 class _Gpu:
-    """The C library's handle for one GPU. Kept until the process ends: its driver may end before Python."""
+    """The C library's handle for a stream of a GPU: calls with one handle share a workspace, and so take turns.
+    Kept until the process ends: its driver may end before Python."""
 
-    _opened: Dict[int, "_Gpu"] = {}
+    _opened: Dict[Tuple[int, int], "_Gpu"] = {}
     _lock = threading.Lock()
 
     def __init__(self, index: int) -> None:
@@ -71,11 +91,11 @@ class _Gpu:
         bind("tandem_cuda_kernels", "tandem_cuda_products_open")(byref(self._products), c_int(index))
 
     @classmethod
-    def of(cls, index: int) -> "_Gpu":
+    def of(cls, index: int, stream: int) -> "_Gpu":
         with cls._lock:
-            if index not in cls._opened:
-                cls._opened[index] = cls(index)
-            return cls._opened[index]
+            if (index, stream) not in cls._opened:
+                cls._opened[index, stream] = cls(index)
+            return cls._opened[index, stream]
 
     def narrow(self, x: Tensor, kind: int, rounding: Rounding, stream: int) -> _Operand:
         """float32 in another type; int8 is rounded at random."""
@@ -140,12 +160,14 @@ class _Multiply(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, a, b, turned, precision, rounds):  # type: ignore[override]
+        _refuse_capture(precision)
+        ctx.precision = precision
         ctx.turned, ctx.types, ctx.rounds, ctx.step = turned, _TYPES[precision], rounds, rounds.step
         batch = b.shape[:-2].numel()
         n, k = (b.shape[-2], b.shape[-1]) if turned else (b.shape[-1], b.shape[-2])
         ctx.sizes, ctx.shapes = (batch, a.numel() // k // batch, n, k), (a.shape, b.shape)
         with _on_gpu_of(a) as (index, stream):
-            gpu = _Gpu.of(index)
+            gpu = _Gpu.of(index, stream)
             x = gpu.narrow(a, ctx.types[0], _rounding(rounds, ctx.step, _X), stream)
             w = gpu.narrow(b, ctx.types[0], _rounding(rounds, ctx.step, _W), stream)
             y = torch.empty((*a.shape[:-1], n), device=a.device)
@@ -166,12 +188,13 @@ class _Multiply(torch.autograd.Function):
 
 def _gradients(ctx: Any, g: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor]]:
     """Those that are wanted of a and b."""
+    _refuse_capture(ctx.precision, f"layer '{ctx.rounds.name}': the gradient of ")
     (batch, m, n, k), (_, of_g, other) = ctx.sizes, ctx.types
     x_codes, x_scale, w_codes, w_scale = ctx.saved_tensors
     x, w = _Operand(x_codes, ctx.kinds[0], x_scale), _Operand(w_codes, ctx.kinds[1], w_scale)
     ga = gb = None
     with _on_gpu_of(g) as (index, stream):
-        gpu = _Gpu.of(index)
+        gpu = _Gpu.of(index, stream)
         g = gpu.narrow(g, of_g, _rounding(ctx.rounds, ctx.step, _G), stream)
         if ctx.needs_input_grad[0]:
             if w.kind != other:
@@ -188,15 +211,45 @@ def _gradients(ctx: Any, g: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor]]
     return ga, gb
 
 
+class _Convolve(torch.autograd.Function):
+    """A convolution of float32 CUDA tensors, by PyTorch's in the type of `_CONVOLVED`; the result is rounded to
+    that type, as are the gradients. PyTorch reads float32 as tf32 unless torch.backends.cudnn.allow_tf32 is
+    False."""
+
+    @staticmethod
+    def forward(ctx, x, w, stride, pad, precision, rounds):  # type: ignore[override]
+        ctx.way, ctx.rounds, dtype = (stride, pad), rounds, _CONVOLVED[precision]
+        x, w = x.to(dtype), w.to(dtype)
+        ctx.save_for_backward(x, w)
+        return _conv2d(x, w, None, stride, pad).float()
+
+    @staticmethod
+    def backward(ctx, g):  # type: ignore[override]
+        x, w = ctx.saved_tensors
+        stride, pad = ([one, one] for one in ctx.way)
+        wanted = [*ctx.needs_input_grad[:2], False]
+        with torch.no_grad():
+            found = _conv2d_backward(
+                g.to(x.dtype), x, w, None, stride, pad, [1, 1], False, [0, 0], 1, wanted
+            )
+            found = tuple(one.float() if is_wanted else None for one, is_wanted in zip(found[:2], wanted))
+        if torch.is_grad_enabled():
+            found = refuse_second(ctx.rounds.name, found)
+        return (*found, None, None, None, None)
+
+
 def _convolve(product: Product, precision: str, rounds: Rounds) -> Tensor:
-    """A convolution as a product of windows, channels last."""
+    """A convolution; one of bytes as a product of windows, channels last."""
+    bias = None if product.bias is None else product.bias.view(-1, 1, 1)
+    if precision in _CONVOLVED:
+        y = _Convolve.apply(product.x, product.w, product.stride, product.pad, precision, rounds)
+        return y if bias is None else y + bias
     (images, _, height, width), out = product.x.shape, product.w.shape[0]
     size = [(side + 2 * product.pad - product.kernel) // product.stride + 1 for side in (height, width)]
     windows = F.unfold(product.x, product.kernel, padding=product.pad, stride=product.stride).transpose(1, 2)
     y = _Multiply.apply(windows, product.w.reshape(out, -1), True, precision, rounds)
-    if product.bias is not None:
-        y = y + product.bias
-    return y.view(images, *size, out).permute(0, 3, 1, 2)
+    y = y.view(images, *size, out).permute(0, 3, 1, 2)
+    return y if bias is None else y + bias
 
 
 def run_product(product: Product, precision: str, rounds: Rounds) -> Tensor:

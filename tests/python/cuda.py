@@ -43,10 +43,28 @@ BOUND = {"tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2, "fp8": 8e-2, "int8": 3e-2, "i
 BACK = {**BOUND, "fp8": 2e-1, "int8": 3e-2}
 
 
+def in_float32(operator):
+    """An operator that a CPU may not have in float16: the result is rounded to it."""
+
+    def run(*arguments):
+        is_half = arguments[0].dtype == torch.float16
+        if not is_half:
+            return operator(*arguments)
+        wide = [one.float() if isinstance(one, torch.Tensor) else one for one in arguments]
+        made = operator(*wide)
+        if isinstance(made, torch.Tensor):
+            return made.half()
+        return tuple(None if one is None else one.half() for one in made)
+
+    return run
+
+
 def on_gpu():
     """Tensors are on a GPU, as far as apply can see."""
     stack = contextlib.ExitStack()
     if not IS_REAL:
+        for name, operator in (("_conv2d", _cuda._conv2d), ("_conv2d_backward", _cuda._conv2d_backward)):
+            stack.enter_context(mock.patch.object(_cuda, name, in_float32(operator)))
         stack.enter_context(mock.patch.object(torch.Tensor, "is_cuda", True, create=True))
         stack.enter_context(mock.patch.object(torch.Tensor, "is_cpu", False, create=True))
         stack.enter_context(mock.patch.object(_cuda, "_on_gpu_of", lambda x: contextlib.nullcontext((0, 0))))
@@ -122,6 +140,57 @@ class Products(Seeded):
         product = Product("conv2d", random(2, 3, 9, 7), random(5, 3, 3, 3), random(5), kernel=3, stride=2, pad=1)
         self.check(product, (2, 5, 5, 4))
         self.check(Product("conv2d", random(2, 3, 4, 5), random(6, 3, 1, 1), kernel=1, stride=1), (2, 6, 4, 5))
+
+    def test_convolutions_of_floats_are_of_pytorch(self):
+        """To the bit, with a frozen operand and in channels_last, too; windows are unfolded for bytes alone."""
+        dtypes = {"tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+        x, w, g = (torch.randn(*shape).to(DEVICE) for shape in ((2, 3, 9, 7), (5, 3, 3, 3), (2, 5, 5, 4)))
+        last = x.contiguous(memory_format=torch.channels_last)
+        with on_gpu(), mock.patch.object(_cuda.F, "unfold", side_effect=RuntimeError("unfolded")):
+            for precision, dtype in dtypes.items():
+                for one, of_w in ((x, True), (x, False), (last, True)):
+                    leaf, weight = one.clone().requires_grad_(), w.clone().requires_grad_(of_w)
+                    product = Product("conv2d", leaf, weight, None, kernel=3, stride=2, pad=1)
+                    y = converted(product, precision)
+                    right = _cuda._conv2d(one.to(dtype), w.to(dtype), None, 2, 1)
+                    self.assertTrue(torch.equal(y, right.float()))
+                    wanted = (leaf, weight) if of_w else (leaf,)
+                    got = torch.autograd.grad(y, wanted, g)
+                    operands = (one.to(dtype) for one in (g, one, w))
+                    way = ([2, 2], [1, 1], [1, 1], False, [0, 0], 1)
+                    gradients = _cuda._conv2d_backward(*operands, None, *way, [True, of_w, False])
+                    for gradient, other in zip(got, gradients):
+                        self.assertEqual(gradient.dtype, torch.float32)
+                        self.assertTrue(torch.equal(gradient, other.float()))
+            for precision in ("fp8", "int8", "int8_full"):
+                with self.assertRaisesRegex(RuntimeError, "unfolded"):
+                    converted(Product("conv2d", x, w, None, kernel=3, stride=2, pad=1), precision)
+            leaf = x.clone().requires_grad_()
+            y = converted(Product("conv2d", leaf, w, None, kernel=3, stride=2, pad=1), "bf16")
+            (gx,) = torch.autograd.grad(y.square().sum(), leaf, create_graph=True)
+            with self.assertRaisesRegex(RuntimeError, "layer .*once_differentiable"):
+                gx.sum().backward()
+
+    def test_no_graph_captures_the_library(self):
+        """Refused before it is called, in both passes; what is PyTorch's own is captured."""
+        product = there(Product("linear", random(4, 5), random(3, 5)))
+        image = there(Product("conv2d", random(1, 3, 4, 4), random(2, 3, 3, 3), kernel=3, stride=1, pad=1))
+        with on_gpu():
+            y = converted(product, "bf16")
+            with mock.patch.object(_cuda, "_is_capturing", lambda: True), mock.patch.object(_cuda, "_Gpu", None):
+                for precision in BOUND:
+                    with self.assertRaisesRegex(tandem.UsageError, f"a product in {precision} cannot be captured"):
+                        converted(product, precision)
+                    with self.assertRaisesRegex(tandem.UsageError, "the gradient of a product in bf16 cannot be"):
+                        y.sum().backward(retain_graph=True)
+                converted(image, "bf16").sum().backward()
+            y.sum().backward()
+
+    def test_streams_have_workspaces_of_their_own(self):
+        with on_gpu():
+            one, other = _cuda._Gpu.of(0, 0), _cuda._Gpu.of(0, 64)
+        self.assertNotEqual(one._products.value, other._products.value)
+        self.assertIs(one, _cuda._Gpu.of(0, 0))
 
     def test_int8_has_the_bits_of_the_cpu(self):
         product = Product("linear", random(37, 29), random(19, 29), random(19))
@@ -386,6 +455,17 @@ class Streams(Seeded):
                 for got in made:
                     for one, other in zip(got, right):
                         self.assertTrue(torch.equal(one, other))
+
+    def test_capture_is_refused_and_stays_whole(self):
+        product, x = there(Product("linear", random(70, 40), random(50, 40))), torch.ones(4, device=DEVICE)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            with self.assertRaisesRegex(tandem.UsageError, "cannot be captured in a CUDA graph"):
+                converted(product, "bf16")
+            x += 1
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertEqual(x.tolist(), [2] * 4)
 
 
 if __name__ == "__main__":
