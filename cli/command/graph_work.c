@@ -1,6 +1,7 @@
 /* graph_work.c: the work of a training step, by pass and kind of kernel: launches, FLOPs, bytes, and a time
  * on paper. Each task takes the longer of its FLOPs and its bytes at fixed rates, and nothing lies between
- * two kernels. So it shows what a change of the step program gains, independent of fits and measurements. */
+ * two kernels. So it shows what a change of the step program gains, independent of fits and measurements. A
+ * step is expected to take longer: rates by kind of task, and gaps, give a second range. */
 #include "cli/command/graph_work.h"
 
 #include <stdio.h>
@@ -14,6 +15,13 @@
  * reach"). */
 static const double paper_bytes_per_s = 4.2e12, paper_flops_16 = 0.79e15, paper_flops_8 = 1.45e15;
 
+/* What kinds of tasks are expected to reach, fast and slow, on one H200 (docs/cuda.md, "A step on paper"). */
+enum { EXPECT_FAST, EXPECT_SLOW, N_EXPECTED };
+static const double expected_bytes_per_s = 0.87 * 4.2e12, expected_gap_ns = 2700, /* after each launch */
+    expected_product_flops[N_EXPECTED] = {0.64e15, 0.58e15},
+                    expected_convolution_flops[N_EXPECTED] = {0.36e15, 0.26e15},
+                    expected_attention_flops = 0.245e15, expected_of_one_byte = 1.45 / 0.79;
+
 enum { STEP_FORWARD, STEP_BACKWARD, STEP_UPDATE, N_STEP_PART, MAX_WORK_ROWS = 128 };
 static const char *const part_names[N_STEP_PART] = {"forward", "backward", "update"};
 
@@ -21,7 +29,7 @@ typedef struct work_row {
     int part; /* of the step; N_STEP_PART: all of it */
     const char *kind;
     int64_t n_task, launches;
-    double flops, bytes, ns;
+    double flops, bytes, ns, expected_ns[N_EXPECTED];
 } work_row;
 
 typedef struct step_work {
@@ -52,6 +60,18 @@ static double paper_ns(const tandem_work *work, double bytes)
     return flops_ns > bytes_ns ? flops_ns : bytes_ns;
 }
 
+static double expected_task_ns(const tandem_work *work, double bytes, int64_t launches, int how)
+{
+    const double bytes_ns = 1e9 * bytes / expected_bytes_per_s, gaps_ns = expected_gap_ns * (double)launches;
+    if (!work->is_product) return bytes_ns + gaps_ns;
+    double rate = expected_product_flops[how];
+    if (strcmp(work->kind, "conv2d") == 0) rate = expected_convolution_flops[how];
+    if (strcmp(work->kind, "attention") == 0) rate = expected_attention_flops;
+    if (tandem_dtype_bytes(work->type) == 1) rate *= expected_of_one_byte;
+    const double flops_ns = 1e9 * work->flops / rate;
+    return (flops_ns > bytes_ns ? flops_ns : bytes_ns) + gaps_ns;
+}
+
 static void add_work_row(work_row *row, const work_row *added)
 {
     row->n_task += added->n_task;
@@ -59,6 +79,7 @@ static void add_work_row(work_row *row, const work_row *added)
     row->flops += added->flops;
     row->bytes += added->bytes;
     row->ns += added->ns;
+    for (int how = 0; how < N_EXPECTED; how++) row->expected_ns[how] += added->expected_ns[how];
 }
 
 /* Rows of a part are in the order in which the step comes to them. */
@@ -98,13 +119,15 @@ static tandem_status count_step_work(step_work *all, const tandem_step *step, ta
                                     step->graph->op[task->op].name, tandem_dtype_name(work.type));
         const double unmoved = (double)tandem_step_unmoved_bytes(step, t),
                      bytes = work.bytes > unmoved ? work.bytes - unmoved : 0;
-        const work_row added = {.part = part_of_task(task),
-                                .kind = work.kind,
-                                .n_task = 1,
-                                .launches = tandem_step_launches(step, t),
-                                .flops = work.flops,
-                                .bytes = bytes,
-                                .ns = paper_ns(&work, bytes)};
+        work_row added = {.part = part_of_task(task),
+                          .kind = work.kind,
+                          .n_task = 1,
+                          .launches = tandem_step_launches(step, t),
+                          .flops = work.flops,
+                          .bytes = bytes,
+                          .ns = paper_ns(&work, bytes)};
+        for (int how = 0; how < N_EXPECTED; how++)
+            added.expected_ns[how] = expected_task_ns(&work, bytes, added.launches, how);
         status = add_step_work(all, &added, error);
     }
     return status;
@@ -162,6 +185,9 @@ static int print_work_json(const step_work *all, const tandem_graph *graph, cons
                         json_pack("{s:f,s:f}", "two_bytes", paper_flops_16, "one_byte", paper_flops_8));
     json_object_set_new(result, "kernels", rows);
     json_object_set_new(result, "step", work_row_json(&all->whole[N_STEP_PART]));
+    json_object_set_new(result, "expected_ns",
+                        json_pack("[f,f]", all->whole[N_STEP_PART].expected_ns[EXPECT_FAST],
+                                  all->whole[N_STEP_PART].expected_ns[EXPECT_SLOW]));
     return cli_print_json(result);
 }
 
@@ -189,6 +215,15 @@ static int print_work_text(const step_work *all, const tandem_graph *graph, cons
                "measured\n",
                graph->model, (long long)graph->batch, precision, paper_bytes_per_s * 1e-12,
                paper_flops_16 * 1e-15, paper_flops_8 * 1e-15);
+    if (code == 0)
+        printf("expected %.1f to %.1f ms, on paper, too: products %.2f to %.2f PFLOP/s of two bytes, "
+               "convolutions %.2f to %.2f, attention %.3f, bytes %.2f TB/s, gaps of %.1f us\n",
+               all->whole[N_STEP_PART].expected_ns[EXPECT_FAST] * 1e-6,
+               all->whole[N_STEP_PART].expected_ns[EXPECT_SLOW] * 1e-6,
+               expected_product_flops[EXPECT_FAST] * 1e-15, expected_product_flops[EXPECT_SLOW] * 1e-15,
+               expected_convolution_flops[EXPECT_FAST] * 1e-15,
+               expected_convolution_flops[EXPECT_SLOW] * 1e-15, expected_attention_flops * 1e-15,
+               expected_bytes_per_s * 1e-12, expected_gap_ns * 1e-3);
     return code;
 }
 

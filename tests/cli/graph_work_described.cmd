@@ -1,1 +1,1 @@
-$TANDEM graph work gpt_tiny --device h200 | tail -n 2
+$TANDEM graph work gpt_tiny --device h200 | tail -n 3
