@@ -2,24 +2,37 @@
 # What is to be known of a card, in three calls of at most 200, 200 and 180 s: 1, is it right? 2, how fast is
 # it? 3, is it predicted, and does it hold beside a CPU? Parts come in the order of their importance, each
 # with a limit of its own; one that fails does not stop the next. What measures no time runs beside others.
+# `all` makes the three calls in one of at most 575 s, for a card that is lent for one command, and writes one
+# file: FOLDER/on_card.tar.gz. It is renewed every two seconds and always whole, also where all is killed.
 # docs/cuda.md says what a failure means. Runs in a checkout where `make` and `make test-cuda` have been, or
 # out of build/card-kit.tar.gz (make card-kit), which brings all libraries but NVIDIA's. All that is printed
-# is in FOLDER too: N.log whole, and a file for each kind of part. Call 3 takes what call 2 profiled from
-# FOLDER/tandem.db. Exit code: 0 where all was done, 1 where a part failed or was stopped, 2 for other
-# arguments, 4 where something that it needs is missing, 5 where the folder cannot be written.
-# usage: scripts/on_card.sh 1|2|3 [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL; DEVICE [cuda:0]; JOBS:
-# parts beside each other [the cores but two]
+# is in FOLDER too: N.log whole, and a file for each kind of part; unfinished/N has what still runs. Call 3
+# takes what call 2 profiled from FOLDER/tandem.db. Exit code: 0 where all was done, 1 where a part failed or
+# was stopped, 2 for other arguments, 4 where something that it needs is missing, 5 where the folder cannot be
+# written.
+# usage: scripts/on_card.sh 1|2|3|all [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [200, 200, 180;
+# all: 570]: what is stopped then may take 5 s more; DEVICE [cuda:0]; JOBS: parts beside each other [the cores
+# but two]
 set -u
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/cuda/bin # ldconfig, compute-sanitizer, ncu
 call=${1:-}
-[[ $call == [123] ]] || {
-    echo "usage: scripts/on_card.sh 1|2|3 [FOLDER]: is it right, how fast is it, is it predicted well" >&2
+case $call in
+1 | 2) limit_in_all=200 ;;
+3) limit_in_all=180 ;;
+all) limit_in_all=570 ;;
+*)
+    echo "usage: scripts/on_card.sh 1|2|3|all [FOLDER]: is it right, how fast is it, is it predicted well" >&2
     exit 2
-}
+    ;;
+esac
+limit_in_all=${SECONDS_IN_ALL:-$limit_in_all} # parts that are stopped may take 5 s more
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath -m "${2:-${OUT:-on_card_out}}")
 mkdir -p "$out" || exit 5
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+unpacked=${ON_CARD_UNPACKED:-} # by the call that unpacked this script
+unset ON_CARD_UNPACKED
+work=$(mktemp -d) && trap 'clear_work' EXIT
+clear_work() { rm -rf "$work" ${unpacked:+"$unpacked"}; }
 if [ ! -x "$root/build/tandem" ]; then
     kit=$root/build/card-kit.tar.gz
     [ -f "$kit" ] ||
@@ -29,12 +42,79 @@ if [ ! -x "$root/build/tandem" ]; then
             exit 4
         }
     tar -xzf "$kit" -C "$work" || exit 5
-    "$work/card-kit/scripts/on_card.sh" "$call" "$out"
+    ON_CARD_UNPACKED=$work SECONDS_IN_ALL=$((limit_in_all - SECONDS)) exec \
+        "$work/card-kit/scripts/on_card.sh" "$call" "$out"
+fi
+
+# --- All three calls, and one file of what they write ---
+results=$work/on_card packed=$out/on_card.tar.gz
+# The file is renewed under another name, where something has changed: it is whole at every moment.
+pack() {
+    [ ! -e "$work/packed" ] || [ -n "$(find "$results" -newer "$work/packed" -print -quit)" ] || return 0
+    touch "$work/packed"
+    nice tar -C "$work" -I 'gzip -1' -cf "$packed.new" on_card 2>/dev/null
+    [ $? -le 1 ] && mv -f "$packed.new" "$packed" # 1: a file changed meanwhile
+}
+keep_packing() { # until TERM comes, or this script is killed
+    local stop=
+    trap 'stop=1' TERM
+    trap - EXIT
+    while [ -z "$stop" ] && kill -0 $$ 2>/dev/null; do
+        pack
+        sleep 2 &
+        wait $!
+    done
+}
+# Calls share the seconds in the ratio of their limits; what one leaves is the next ones'. Its parts end 5 s
+# after its limit, then it is ended by TERM and KILL: 3 s after all seconds at the latest.
+all_calls() {
+    local one limit code worst=0 shares=(0 200 200 180) rest=580 packer running='' is_ended=''
+    mkdir -p "$results"
+    keep_packing >/dev/null 2>&1 </dev/null &
+    packer=$!
+    trap 'is_ended=1; [ -z "$running" ] || kill "$running" 2>/dev/null' TERM INT HUP
+    for one in 1 2 3; do
+        [ -z "$is_ended" ] || break
+        limit=$(((limit_in_all - SECONDS) * shares[one] / rest - 5))
+        rest=$((rest - shares[one]))
+        printf '\n===== call %d (at most %d s)\n' $one $limit
+        SECONDS_IN_ALL=$limit timeout -k 2 $((limit < 1 ? 1 : limit + 6)) "$root/scripts/on_card.sh" $one \
+            "$results" >/dev/null 2>&1 </dev/null &
+        running=$!
+        [ -z "$is_ended" ] || kill "$running"
+        wait $running
+        code=$?
+        [ -z "$is_ended" ] || { wait $running && code=143; }
+        running=''
+        [ $one != 1 ] || head -n 40 "$results/1-wrong.txt" 2>/dev/null
+        [ $one != 2 ] || cat "$results/2-steps.txt" 2>/dev/null
+        tail -n 40 "$results/$one.log"
+        echo "===== call $one: exit code $code, after $SECONDS s in all"
+        case $code in
+        0) ;;
+        4) [ $worst != 0 ] || worst=4 ;;
+        *) worst=1 ;;
+        esac
+    done
+    kill $packer
+    wait $packer
+    rm -f "$work/packed" # so that the last one is made
+    pack || worst=5
+    echo "$packed: $(stat -c %s "$packed") bytes"
+    [ -z "$is_ended" ] || worst=143
+    return $worst
+}
+if [ "$call" = all ]; then
+    all_calls
     exit
 fi
-exec > >(tee "$out/$call.log") 2>&1
+
+unfinished=$out/unfinished/$call # what parts beside each other have printed until now
+rm -rf "$unfinished"
+mkdir -p "$unfinished" || exit 5
+# `timeout` ends all of a group: what is printed then is to be written, too.
+exec > >(trap '' TERM INT HUP && exec tee "$out/$call.log") 2>&1
 log=$!
-limit_in_all=${SECONDS_IN_ALL:-$((call == 3 ? 180 : 200))} # parts that are stopped may take 5 s more
 jobs=${JOBS:-$(($(nproc) > 4 ? $(nproc) - 2 : 2))}
 tandem=$work/tandem programs=$root/build/card device=${DEVICE:-cuda:0}
 export TANDEM_DB=$out/tandem.db
@@ -43,9 +123,13 @@ cd "$work" || exit 5
 # --- Libraries: those of the kit, those of the compiler where the machine has none, NVIDIA's wherever they
 # are ---
 known() { ldconfig -p | grep -F "$1 " >/dev/null; }
-folders_of_python() {
-    python3 -c 'import glob, sys
-print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")), sep="\n")' 2>/dev/null
+folders_of_python() { # NVIDIA's libraries, as PyTorch's wheels bring them
+    local one
+    for one in python3 /usr/bin/python3; do
+        "$one" -c 'import glob, sys
+folders = (folder for path in sys.path for folder in sorted(glob.glob(path + "/nvidia/*/lib")))
+print(*dict.fromkeys(folders), sep="\n")' 2>/dev/null | grep . && break
+    done
 }
 path=
 if [ -f "$root/needs" ]; then
@@ -58,23 +142,45 @@ if [ -f "$root/needs" ]; then
     path=$root/lib
     known libstdc++.so.6 && known libgomp.so.1 || path=$path:$root/gcc
 fi
-for library in libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
-    known $library && continue
-    for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib* \
-        $(folders_of_python); do
-        [ -e "$folder/$library" ] && path=${path:+$path:}$folder && break
-    done
+first_with() { # LIBRARY FOLDER…: the first folder that has it
+    local folder
+    for folder in "${@:2}"; do [ -e "$folder/$1" ] && echo "$folder" && return; done
+    return 1
+}
+add_folder() { [[ ":$path:" == *":$1:"* ]] || path=${path:+$path:}$1; }
+# For our programs: what PyTorch brings comes first, also before what the system knows, so that steps beside
+# PyTorch's have the same cuBLASLt and cuDNN. It counts where it is complete: half of it does not fit others.
+# The driver is the system's.
+nvidia=(libcudart.so.13 libcublasLt.so.13 libcudnn.so.9)
+system_folders=(/usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib*)
+mapfile -t of_python < <(folders_of_python)
+of_pytorch=()
+for library in "${nvidia[@]}"; do
+    folder=$(first_with "$library" "${of_python[@]}") && of_pytorch+=("$folder")
 done
-# For our programs alone: PyTorch has libraries of its own.
+if [ ${#of_pytorch[@]} = ${#nvidia[@]} ]; then
+    for folder in "${of_pytorch[@]}"; do add_folder "$folder"; done
+else
+    of_pytorch=()
+    for library in "${nvidia[@]}"; do
+        known "$library" && continue
+        folder=$(first_with "$library" "${system_folders[@]}" "${of_python[@]}") && add_folder "$folder"
+    done
+fi
+known libcuda.so.1 || { folder=$(first_with libcuda.so.1 "${system_folders[@]}") && add_folder "$folder"; }
 path=$path${LD_LIBRARY_PATH:+${path:+:}$LD_LIBRARY_PATH}
-# For Python: what it has itself, or the system, is not to be replaced.
+# For Python: what it has itself, or the system, is not to be replaced, not by LD_LIBRARY_PATH either.
 mkdir "$work/lib"
 if [ -f "$root/needs" ]; then
     for library in "$root"/lib/* "$root"/gcc/*; do
         known "$(basename "$library")" || ln -s "$library" "$work/lib/"
     done
 fi
-beside_python=$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+beside_python=$work/lib
+if [ -n "${LD_LIBRARY_PATH:-}" ]; then
+    [ ${#of_pytorch[@]} = 0 ] || beside_python=$beside_python:$(IFS=: && echo "${of_python[*]}")
+    beside_python=$beside_python:$LD_LIBRARY_PATH
+fi
 for program in tandem tandem-bench; do
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/%s "$@"\n' "$path" "$root" $program >"$work/$program"
 done
@@ -107,10 +213,12 @@ give_up() {                       # what runs ends, and what it has printed is k
             { echo "=== ${name_of[$leader]}: the call ended" && cat "${log_of[$leader]}"; } |
             tee -a "$out/${file_of[$leader]}"
     done
-    for library in "$work"/libraries/*; do
+    for library in "$unfinished"/*.{cublaslt,cudnn}; do
         [ ! -s "$library" ] || { echo "=== ${library##*/}" && cat "$library"; } >>"$out/1-libraries.txt"
     done
-    rm -rf "$work"
+    rm -rf "$unfinished"
+    rmdir "$out/unfinished" 2>/dev/null
+    clear_work
 }
 # Where a signal interrupts a redirected command, bash keeps a copy of the output: with it open, the log would
 # never end.
@@ -149,6 +257,7 @@ report_end() { # LEADER CODE
     [ "$own" = "$file" ] ||
         { printf '\n=== %s, beside others\n' "$name" | tee -a "$file" && cat "$own" >>"$file"; }
     tail -c +$((begin_byte_of[$1] + 1)) "$own"
+    [ "$own" = "$file" ] || rm -f "$own"
     code_of[$name]=$code
     case $code in
     0) ;;
@@ -187,7 +296,7 @@ together() {
                 printf '\n=== %s: not done: no time is left beside others\n' "${words[0]}"
                 failed+=("${words[0]}")
             else
-                launch "${words[@]:0:3}" "$work/beside.$next" "${words[@]:3}"
+                launch "${words[@]:0:3}" "$unfinished/$next.${words[0]//[ \/]/_}.txt" "${words[@]:3}"
             fi
         done
         [ ${#name_of[@]} -gt 0 ] || continue
@@ -200,10 +309,9 @@ ours() { env "LD_LIBRARY_PATH=$path" "$@"; } # a program of ours that is not tan
 
 # --- 1: is it right? What decides first comes first: kernels, then operators, then whole steps ---
 test_program() { # NAME LIMIT
-    mkdir -p "$work/libraries"
     beside "test_cuda_$1" "$2" 1-tests.txt env "LD_LIBRARY_PATH=$path" CMOCKA_MESSAGE_OUTPUT=TAP \
-        CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$work/libraries/$1.cublaslt" CUDNN_LOGLEVEL_DBG=1 \
-        "CUDNN_LOGDEST_DBG=$work/libraries/$1.cudnn" "$programs/test_cuda_$1"
+        CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$unfinished/$1.cublaslt" CUDNN_LOGLEVEL_DBG=1 \
+        "CUDNN_LOGDEST_DBG=$unfinished/$1.cudnn" "$programs/test_cuda_$1"
 }
 sanitize() { # TOOL LIMIT NAME ARGUMENT…
     beside "$1 of $3" "$2" 1-sanitizer.txt env "LD_LIBRARY_PATH=$path" "$sanitizer" --tool "$1" \
@@ -214,7 +322,7 @@ python_suite() { # NAME: in the PyTorch of this machine, with its own libraries 
         PYTHONDONTWRITEBYTECODE=1 "$python" -X faulthandler "$root/tests/python/$1.py" -v
 }
 is_it_right() {
-    local one words name limit graphs codes
+    local one words name limit graphs failed_first=
     printf '\n%s\n' "$found" | tee "$out/1-doctor.txt"
     for one in "kernels 60" "rows 30" "operators 90" "attention 40" "gradients 60" "products 30" "images 30" \
         "public_kernels 30" "delayed 30" "coded 30" "shared 30" "repeats 100"; do
@@ -256,19 +364,21 @@ print(torch.version.cuda, torch.__config__.show())'
     grep -hE '^(not ok|wrong:)' "$out/1-tests.txt" >"$out/1-wrong.txt"
     echo
     echo "$(grep -c '^ok' "$out/1-tests.txt") tests passed, $(grep -c '^not ok' "$out/1-wrong.txt") did not"
-    codes=
-    for one in kernels operators attention; do codes+=${code_of[test_cuda_$one]:--}; done
-    if [ "$codes" = 000 ]; then
-        part "first speeds" 15 1-speeds.txt env "LD_LIBRARY_PATH=$path" "$programs/bench_gpu" "$device" \
-            $((1 << 26)) 2
-        for one in "resnet50 128" "bert_base:seq=128 64" "gpt2_small:seq=1024 16"; do
-            read -r name limit <<<"$one"
-            part "first steps of $name" 10 1-speeds.txt "$tandem"-bench step -q --device "$device" --uniform \
-                bf16 --repetitions 5 --model "$name" --batch "$limit"
-        done
-    else
-        echo "no first look at speed: kernels, operators or attention did not pass"
-    fi
+    : >"$out/1-speeds.txt"
+    begun+=(1-speeds.txt)
+    for one in kernels operators attention; do
+        [ "${code_of[test_cuda_$one]:--}" = 0 ] || failed_first+="${failed_first:+, }$one"
+    done
+    [ -z "$failed_first" ] ||
+        printf '\n!!! %s did not pass: what follows may be the speed of wrong results\n' "$failed_first" |
+        tee "$out/1-speeds.txt"
+    part "first speeds" 15 1-speeds.txt env "LD_LIBRARY_PATH=$path" "$programs/bench_gpu" "$device" \
+        $((1 << 26)) 2
+    for one in "resnet50 128" "bert_base:seq=128 64" "gpt2_small:seq=1024 16"; do
+        read -r name limit <<<"$one"
+        part "first steps of $name" 10 1-speeds.txt "$tandem"-bench step -q --device "$device" --uniform \
+            bf16 --repetitions 5 --model "$name" --batch "$limit"
+    done
 }
 
 # --- The store, as text: after each part that may have measured, whole ----
@@ -383,6 +493,7 @@ fi
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
 card=$(timeout 20 nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' |
     tr -cd 'a-z0-9_.-')
+ours ldd "$programs/bench_gpu" | awk '$1 ~ "^libcu" { print "  " $1, $3 }'
 missing=$(ours ldd "$programs/test_cuda_kernels" "$programs/bench_gpu" |
     awk '/not found/ && !seen[$1]++ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then

@@ -8,7 +8,7 @@ set -u
 source=$(cd "$here/../.." && pwd)
 unset SECONDS_IN_ALL DEVICE OUT TEST_SILENCE TEST_PROCESSOR SANITIZER_TIMEOUT FAIL HANG LACK PYTHON STEPS \
     ONE_LIMIT JOBS \
-    PARTS KEPT MEET STORE
+    PARTS KEPT MEET STORE PATHS KNOWN SLOW_GZIP TALKS LD_LIBRARY_PATH PYTHONPATH ON_CARD_UNPACKED
 gpu_programs=$(sed -n 's/^PROGRAM(\(.*\))$/\1/p' "$source/tests/cuda/gpu_programs.def")
 mkdir -p kit/{build/card,scripts,bench/cuda,bench/torch,bin}
 cp "$source"/scripts/{on_card,test_cuda,run_tests}.sh \
@@ -17,13 +17,19 @@ cp "$source"/bench/cuda/*.sh kit/bench/cuda/
 cp "$source"/bench/torch/step.py kit/bench/torch/
 
 # Fails, hangs or lacks something where its name and arguments hold what FAIL (an expression), HANG or LACK
-# says; else it has tested one thing. Those that MEET names (an expression) wait for two of them to run. A
-# profile is what is in STORE.
+# says; else it has tested one thing. What hangs goes on printing where TALKS is set. Those that MEET names
+# (an expression) wait for two of them to run. A profile is what is in STORE. PATHS gets where each looks for
+# libraries, and for its profiles.
 cat >kit/bin/obey <<'END'
 #!/bin/bash
 said="$(basename "$0") $*"
 [ -z "${SAID:-}" ] || echo "$said" >>"$SAID"
-[ -z "${HANG:-}" ] || [[ $said != *"$HANG"* ]] || sleep 600
+[ -z "${PATHS:-}" ] || echo "$said|${LD_LIBRARY_PATH:-}|${TANDEM_DB:-}" >>"$PATHS"
+[ -z "${HANG:-}" ] || [[ $said != *"$HANG"* ]] || {
+    echo "# case that hangs"
+    [ -n "${TALKS:-}" ] || sleep 600
+    for ((k = 0; k < 600; k++)); do echo "# still here" && sleep 1; done
+}
 [ -z "${FAIL:-}" ] || [[ ! $said =~ $FAIL ]] || exit 70
 [ -z "${MEET:-}" ] || [[ ! $said =~ $MEET ]] || {
     touch "$WHERE/$(basename "$0")"
@@ -60,10 +66,27 @@ case "$*" in
 *) echo "a card" ;;
 esac
 END
+# The system's libraries are those that KNOWN names. gzip stops in the middle for SLOW_GZIP seconds.
+cat >kit/bin/ldconfig <<'END'
+#!/bin/bash
+[ -n "${KNOWN+set}" ] || exec /sbin/ldconfig "$@"
+for one in $KNOWN; do echo "	$one (libc6,x86-64) => /of_system/$one"; done
+END
+cat >kit/bin/gzip <<'END'
+#!/bin/bash
+[ -n "${SLOW_GZIP:-}" ] && [[ $* != *d* ]] || exec /bin/gzip "$@"
+/bin/gzip "$@" | { head -c 64 && sleep "$SLOW_GZIP" && cat; }
+END
+cat >kit/bin/uname <<'END'
+#!/bin/bash
+[ "${HANG:-}" != uname ] || { trap '' TERM && exec sleep 600; }
+exec /bin/uname "$@"
+END
 # PyTorch takes the options that step.py has, and the turns; its time shows what it was asked for.
 cat >kit/bin/python3 <<'END'
 #!/bin/bash
 said="python3 $*"
+[ -z "${PATHS:-}" ] || [[ $said != *tests/python/* ]] || echo "$said|${LD_LIBRARY_PATH:-}|" >>"$PATHS"
 [ -z "${HANG:-}" ] || [[ $said != *"$HANG"* ]] || sleep 600
 [ -z "${FAIL:-}" ] || [[ ! $said =~ $FAIL ]] || exit 1
 case $said in
@@ -82,7 +105,11 @@ for word in "${@:4}"; do
         ms=50
         for one in ${word//+/ }; do
             [ "$one" = eager ] || grep -q "^OPTIONS = .*\"$one\"" "$1" || { echo "no turn $one"; exit 2; }
-            case $one in labelled) ms=$((ms - 10)) ;; sdpa) ms=$((ms - 20)) ;; compile) ms=$((ms - 5)) ;; esac
+            case $one in
+            labelled) ms=$((ms - 10)) ;;
+            sdpa) ms=$((ms - 20)) ;;
+            compile) ms=$((ms - 5)) ;;
+            esac
         done
         case "$word " in
         ${SLOW:-none}*) sleep 600 ;;
@@ -93,7 +120,7 @@ for word in "${@:4}"; do
     [ "$word" != --turns ] || is_turn=1
 done
 END
-chmod +x kit/bin/{ncu,nvidia-smi,python3}
+chmod +x kit/bin/{ncu,nvidia-smi,python3,ldconfig,gzip,uname}
 PATH=$PWD/kit/bin:$PATH
 
 # ends CODE [NAME=VALUE]… SCRIPT ARGUMENT…
@@ -161,6 +188,12 @@ HANG=test_cuda_gradients JOBS=4 "${card[@]}" 1 "$work/ended" >ended.out 2>&1 </d
 ended=$!
 (until grep -qs -- '--- racecheck of rows' "$work/ended/1.log" || ! kill -0 $ended; do sleep 0.1; done
     kill $ended) 2>/dev/null &
+# All calls in one, over what hangs: a part that ends by its limit, a call that no TERM ends.
+HANG=test_cuda_kernels SECONDS_IN_ALL=$((57 + 3 * call_s)) JOBS=4 STORE=$work/store.db PATHS=$work/all.paths \
+    "${card[@]}" all "$work/all_hung" >all_hung.out 2>&1 </dev/null &
+all_hung=$!
+HANG=uname SECONDS_IN_ALL=24 "${card[@]}" all "$work/all_deaf" >all_deaf.out 2>&1 </dev/null &
+all_deaf=$!
 packs=
 if [ -e "$build/card/gpu_programs" ]; then
     (cd "$source" && COMPRESSION=1 scripts/card_kit.sh "$build" "$work/packed") >packed.out 2>&1 &
@@ -185,6 +218,8 @@ for call in 2 3; do
         ok=1
 done
 report "on_card.sh: each of its three calls ends with 0 where all was done" $ok
+[ ! -e "$work/calls/unfinished" ]
+report "on_card.sh: what parts beside others have printed is not kept twice" $?
 limits() { sed -n 's/^=== .*(at most \([0-9]*\) s)$/\1/p' "$work/calls/$1.log" |
     awk '{ n += $1 } END { print n + 0 }'; }
 [ "$(limits 1)" -gt 150 ] && [ "$(limits 1)" -le 200 ] && [ "$(limits 2)" -gt 150 ] &&
@@ -202,6 +237,10 @@ report "on_card.sh: runs each program of the kit; what it prints is in its file 
 mkdir meeting
 ends 0 JOBS=2 MEET='^test_cuda_(kernels|rows)' WHERE="$work/meeting" "${card[@]}" 1 "$work/met"
 report "on_card.sh: tests run at the same time" $?
+ends 1 FAIL='^test_cuda_operators' "${card[@]}" 1 "$work/red" &&
+    grep -q '^!!! operators did not pass' "$work/red/1-speeds.txt" && grep -q '^!!! operators' out &&
+    [ "$(grep -c -- '^--- first .*: exit code 0' out)" = 4 ] && ! grep -q '!!!' "$work/calls/1.log"
+report "on_card.sh: first speeds are measured where a test fails, with a note" $?
 # tandem takes 5 ns; the columns are sdpa 20, labelled 40, eager 50, compiled 15 ms
 row() { grep "^$1 .*$2" "$work/calls/2-steps.txt" | tr -s ' '; } # MODEL HOW_IT_ENDS
 [ "$(row bert_base:seq=128 0.0\ ms$)" = \
@@ -226,7 +265,8 @@ ends 0 SLOW='*compile' ONE_LIMIT=1 kit/bench/cuda/steps.sh kit/build/tandem cuda
     grep -q 'PyTorch, labelled+sdpa+compile: stopped after 3 s' out && grep -q ' - *4000000.00 x$' out &&
     ends 1 SLOW='labelled ' ONE_LIMIT=1 PARTS=steps \
         kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
-    grep -q 'ms *20.0 ms * - * - *4000000.00 x' out && grep -q 'PyTorch, labelled: stopped after 2 s' out &&
+    grep -q 'ms *20.0 ms * - * - *4000000.00 x' out &&
+    grep -q 'PyTorch, labelled: stopped after 2 s' out &&
     ends 0 BAD=labelled+sdpa PARTS=steps kit/bench/cuda/steps.sh kit/build/tandem cuda:0 bert_base &&
     grep -q 'ms * - *40.0 ms *50.0 ms *8000000.00 x' out && grep -q 'labelled+sdpa: "out of memory"' out
 report "steps.sh: a column that is stopped or fails is said, and does not count; the others are kept" $?
@@ -250,7 +290,9 @@ report "on_card.sh: 4 where what it needs is missing, 2 where no call is named" 
 wait $hung
 code=$?
 [ $code = 1 ] && grep -q -- '--- test_cuda_kernels: stopped after' hung.out &&
-    grep -q 'operators: not done: no time is left' hung.out && grep -q 'no first look at speed' hung.out
+    grep -q 'operators: not done: no time is left' hung.out &&
+    grep -q '^!!! kernels, operators, attention did not pass' hung.out &&
+    grep -q '^=== first speeds: not done: no time is left' hung.out
 report "on_card.sh: 1 where a part is stopped, and where no time is left for the rest" $?
 wait $slow
 code=$?
@@ -276,6 +318,125 @@ cp ended.out out
     grep -q '^ok 1 .*test_cuda_coded' "$work/ended/1-tests.txt" &&
     [ "$(grep -A 1 '^=== coded.cublaslt$' "$work/ended/1-libraries.txt" | tail -n 1)" = refused ]
 report "on_card.sh: a call that is ended keeps what it has" $?
+
+# --- All calls in one: one file, whole at every moment ---
+unpack() { # FOLDER OF A CALL: its file, in `unpacked`
+    rm -rf unpacked && mkdir unpacked && tar -xzf "$1/on_card.tar.gz" -C unpacked
+}
+# limits_of_all FILE SECONDS: each call has the share of its limit in what is left, less 5 s in which it stops
+limits_of_all() {
+    awk -v all="$2" -v rest=580 '
+        /^===== call [1-3] \(at most/ {
+            share = $3 == 3 ? 180 : 200
+            most = int((all - was) * share / rest) - 5
+            sub(/.*most /, "")
+            if ($1 + 0 > most || $1 + 0 < most - 3) bad = 1
+            rest -= share
+            n++
+        }
+        /^===== call [1-3]: exit code/ { sub(/.*after /, ""); was = $1 + 0 }
+        END { exit bad || n != 3 }' "$1"
+}
+ends 0 "${card[@]}" all "$work/whole" && limits_of_all out 570 && unpack "$work/whole" &&
+    [ "$(ls -A "$work/whole")" = on_card.tar.gz ]
+ok=$?
+for name in {1,2,3}.log 1-tests.txt 1-speeds.txt 2-steps.txt 3-hybrid.txt; do
+    [ -s "unpacked/on_card/$name" ] || ok=1
+done
+! grep -q 'not done' unpacked/on_card/?.log || ok=1
+report "on_card.sh all: three calls, limits of 570 s in all, one file" $ok
+ends 1 FAIL='^bench_gpu' "${card[@]}" all "$work/whole" && unpack "$work/whole" &&
+    ends 4 "LACK=tandem doctor" "${card[@]}" all "$work/whole" && grep -q 'cuda:0 cannot be used here' out &&
+    ends 5 "${card[@]}" all "$work/store.db/no_folder"
+report "on_card.sh all: exit code of the worst call" $?
+wait $all_hung
+code=$?
+cp all_hung.out out
+[ $code = 1 ] && limits_of_all out $((57 + 3 * call_s)) && unpack "$work/all_hung" &&
+    grep -q -- '--- test_cuda_kernels: stopped after' unpacked/on_card/1.log &&
+    grep -q '^===== call 3: exit code 0' out
+report "on_card.sh all: what hangs is stopped, and the other calls are made" $?
+sed -n 's/^tandem \(profile\|compare\).*|//p' all.paths | sort -u >stores
+[ "$(wc -l <stores)" = 1 ] && grep -q '/on_card/tandem.db$' stores &&
+    cmp store.db unpacked/on_card/tandem.db
+report "on_card.sh all: call 3 has what call 2 profiled" $?
+wait $all_deaf
+code=$?
+cp all_deaf.out out
+[ $code = 1 ] && limits_of_all out 24 && [ "$(grep -c '^===== call .: exit code 137' out)" = 3 ] &&
+    tar -tzf "$work/all_deaf/on_card.tar.gz" >/dev/null
+report "on_card.sh all: a call that does not end is killed" $?
+# kill_all LEADER MARK: all of its processes, which have MARK in their environment, end at once.
+kill_all() {
+    local file
+    kill -KILL "$1"
+    for file in $(grep -lsz "^MARK=$2\$" /proc/[0-9]*/environ); do
+        file=${file#/proc/} && kill -KILL "${file%/environ}"
+    done 2>/dev/null
+    wait "$1" 2>/dev/null
+}
+until_true() { # COMMAND…: within a minute
+    local k
+    for ((k = 0; k < 600; k++)); do "$@" 2>/dev/null && return; sleep 0.1; done
+    return 1
+}
+RANDOM=${TEST_SEED:-$$}
+ok=0 moments=
+for kill in 1 2 3 4 5; do
+    MARK=$work/kill.$kill HANG=test_cuda_gradients TALKS=1 SLOW_GZIP=2 JOBS=4 \
+        "${card[@]}" all "$work/kill.$kill" >out 2>&1 </dev/null &
+    leader=$!
+    moment=$((RANDOM % 7)).$((RANDOM % 10)) moments+=" $moment"
+    until_true [ -s "$work/kill.$kill/on_card.tar.gz" ] && sleep "$moment"
+    kill_all $leader "$work/kill.$kill"
+    unpack "$work/kill.$kill" && [ -d unpacked/on_card ] || ok=1
+done
+report "on_card.sh all: killed at random moments (after$moments s), its file is whole" $ok
+in_the_file() { # what a part has printed that still runs, and what a library has
+    unpack "$work/printed" && [ -s unpacked/on_card/1.log ] &&
+        grep -qs 'case that hangs' unpacked/on_card/unfinished/1/*gradients.txt &&
+        [ "$(cat unpacked/on_card/unfinished/1/*.cublaslt | wc -l)" -gt 3 ]
+}
+MARK=$work/printed HANG=test_cuda_gradients JOBS=4 "${card[@]}" all "$work/printed" >out 2>&1 </dev/null &
+leader=$!
+until_true in_the_file
+ok=$?
+kill_all $leader "$work/printed"
+in_the_file || ok=1
+report "on_card.sh all: the file has what was printed by parts that have not ended" $ok
+HANG=test_cuda_gradients JOBS=4 "${card[@]}" all "$work/termed" >out 2>&1 </dev/null &
+leader=$!
+has_begun() { unpack "$work/termed" && grep -qs 'test_cuda_kernels: exit code 0' unpacked/on_card/1.log; }
+until_true has_begun
+kill $leader
+wait $leader
+code=$?
+[ $code = 143 ] && unpack "$work/termed" && [ "$(ls -A "$work/termed")" = on_card.tar.gz ] &&
+    grep -q '^=== test_cuda_gradients: the call ended' unpacked/on_card/1.log &&
+    [ ! -e unpacked/on_card/unfinished ] && ! grep -q '^===== call 2' out
+report "on_card.sh all: ended by TERM, it ends its call and writes the file" $?
+
+# --- Which of NVIDIA's libraries: where PyTorch brings all of them, its own ---
+mkdir -p wheels/nvidia/{cu13,cudnn}/lib
+touch wheels/nvidia/cu13/lib/lib{cudart,cublasLt}.so.13 wheels/nvidia/cudnn/lib/libcudnn.so.9
+of_wheels=$work/wheels/nvidia/cu13/lib:$work/wheels/nvidia/cudnn/lib
+paths() { # KNOWN [NAME=VALUE]…: where "tandem doctor" and a Python suite look for libraries: $ours, $theirs
+    rm -f paths
+    ends 0 PATHS="$work/paths" PYTHONPATH="$work/wheels" KNOWN="$1" "${@:2}" "${card[@]}" 1 "$work/found" ||
+        return
+    ours=$(sed -n 's/^tandem doctor|\(.*\)|.*/\1/p' paths)
+    theirs=$(sed -n 's/.*tests\/python\/cuda.py -v|\(.*\)|$/\1/p' paths)
+}
+all_known="libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcudnn.so.9"
+paths "$all_known" && [ "$ours" = "$of_wheels" ] && [[ $theirs != *:* && $theirs == */lib ]] &&
+    paths "$all_known" LD_LIBRARY_PATH=/elsewhere && [ "$ours" = "$of_wheels:/elsewhere" ] &&
+    [[ $theirs == */lib:$of_wheels:/elsewhere ]]
+report "on_card.sh: PyTorch's libraries come before the system's; Python has its own" $?
+mv wheels/nvidia/cudnn/lib/libcudnn.so.9 .
+paths "$all_known" && [ "$ours" = "" ] && paths "$all_known" LD_LIBRARY_PATH=/elsewhere &&
+    [ "$ours" = /elsewhere ] && [[ $theirs == */lib:/elsewhere ]]
+report "on_card.sh: where PyTorch lacks one of them, the system's" $?
+
 # The bits of another run, or of launched kernels: a run that writes other weights is reported.
 cat >kit/bin/fickle <<'END'
 #!/bin/bash
@@ -307,6 +468,20 @@ sqlite3.connect(sys.argv[2]).executescript(open(sys.argv[1]).read())' \
 else
     skip "on_card.sh: its commands run as they are" "there is no $stand_in: run make tests first"
 fi
+
+# --- Cards that are chosen: other architectures than before build the kernels again ---
+cat >nvcc <<'END'
+#!/bin/bash
+while [ "$1" != -o ]; do shift; done
+echo made >"$2"
+END
+chmod +x nvcc
+made() { # ARCHITECTURES
+    env -u MAKEFLAGS -u MFLAGS make -C "$source" B="$work/b" NVCC="$work/nvcc" CUDA_ARCHS="$1" \
+        "$work/b/obj/kernels/cuda/bytes.cu.o" >out 2>err </dev/null && grep -q '^  nvcc ' out
+}
+made "75 90" && ! made "75 90" && made 90 && ! made 90
+report "make: kernels are built again for other CUDA_ARCHS, and only then" $?
 
 # --- The kit that is packed: its programs begin here, and say that there is no card ---
 if [ -n "$packs" ]; then
