@@ -1,14 +1,16 @@
 #!/usr/bin/python3.11
 """Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
 
-usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--sdpa] [--compile]
-[--turns TURN…] [--steps N] [--ranks N] [--threads N] [--device cpu|cuda]
+usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--sdpa] [--padded]
+[--compile] [--turns TURN…] [--steps N] [--ranks N] [--threads N] [--device cpu|cuda]
 
 The models have the architecture of graph/zoo/resnet.c, vit_b16.c, bert_base.c (head=mlm) and gpt2_small.c, and their
 optimizers, fused on a CPU where this PyTorch has them so (2.4); inputs are noise, made before the clock starts. bf16
 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one thread each, each on a core of its
 own. With --labelled, bert_base's head reads the tokens that have a label alone, as tandem's does. --sdpa takes
-scaled_dot_product_attention in place of its parts, and --compile torch.compile. A turn is such options together,
+scaled_dot_product_attention in place of its parts, and --compile torch.compile. --padded gives the vocabulary of
+gpt2_small and bert_base the next multiple of 64 words, none of which is drawn: tandem's rows of logits begin at such
+multiples, and tensor cores want them. vocabulary is what the model has. A turn is such options together,
 "labelled+sdpa", or "eager", none of them: --turns measures one after the other in one process and prints an object as
 each is measured, or its "error"; exit code 1 where there was one. On a card (one rank) AdamW is the fused one and
 cuDNN tries its algorithms, and peak_bytes are the card's. The first two steps are not counted. state_bytes: of
@@ -29,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-OPTIONS = ("labelled", "sdpa", "compile")  # of a turn
+OPTIONS = ("labelled", "sdpa", "padded", "compile")  # of a turn
 HAS_FUSED_ON_CPU = [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 4]
 
 
@@ -146,7 +148,8 @@ def make(arguments):
         return model, x.to(device), torch.randint(0, 1000, (batch,)).to(device), optimizer
     is_bert = arguments.model == "bert_base"
     vocabulary = 30522 if is_bert else 50257
-    model = Transformer(vocabulary, 512 if is_bert else 1024, length, is_bert, arguments.sdpa).to(device)
+    rows = -(-vocabulary // 64) * 64 if arguments.padded else vocabulary
+    model = Transformer(rows, 512 if is_bert else 1024, length, is_bert, arguments.sdpa).to(device)
     labels = torch.randint(0, vocabulary, (batch, length))
     if is_bert:
         labels[:, (15 * length + 50) // 100 :] = -1  # 15 % are predicted
@@ -178,6 +181,7 @@ def train(rank, arguments, rendezvous):
             "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=arguments.ranks
         )
     model, x, labels, optimizer = make(arguments)
+    vocabulary = model.word.num_embeddings if isinstance(model, Transformer) else None
     if arguments.compile:
         model = torch.compile(model)
     if arguments.ranks > 1:
@@ -208,6 +212,7 @@ def train(rank, arguments, rendezvous):
                     "peak_bytes": peak_bytes,
                     "model_bytes": peak_bytes - before_bytes,
                     "state_bytes": state_bytes(model, optimizer),
+                    **({"vocabulary": vocabulary} if vocabulary else {}),
                     "loss": loss.item(),
                 }
             ),
@@ -251,6 +256,7 @@ def main():
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--sdpa", action="store_true")
+    parser.add_argument("--padded", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--turns", nargs="+", metavar="TURN")
     parser.add_argument("--steps", type=int, default=3)
