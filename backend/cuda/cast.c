@@ -41,6 +41,7 @@ tandem_cuda_delayed_cast cuda_delayed_cast(const tandem_kernel *kernel, const ta
     return (tandem_cuda_delayed_cast){.to = cuda_cast_output(kernel, call),
                                       .history = call->history,
                                       .reuse_range = call->reuse_range,
+                                      .may_lack_range = call->may_lack_range,
                                       .words = kernel->device->tickets,
                                       .rounding = rounding,
                                       .stream_offset = call->rng.stream_offset};
@@ -55,12 +56,11 @@ static tandem_status cuda_cast_quantise(const tandem_kernel *kernel, const tande
     const float range =
         kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = cuda_cast_rounding(call);
-    if (call->history)
-        return cuda_kernel_result(kernel,
-                                  tandem_cuda_quantise_delayed(&to, call->in[0], type, call->history,
-                                                               call->reuse_range, device->tickets, &rounding,
-                                                               call->rng.stream_offset, device->stream),
-                                  error);
+    if (call->history) {
+        const tandem_cuda_delayed_cast cast = cuda_delayed_cast(kernel, call, &rounding);
+        return cuda_kernel_result(
+            kernel, tandem_cuda_quantise_delayed(&cast, call->in[0], type, device->stream), error);
+    }
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type,
                                               cuda_cast_elements(kernel), device->stream);

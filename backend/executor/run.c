@@ -14,8 +14,9 @@ static int is_first_summand(const tandem_executor *executor, const tandem_task *
 }
 
 /* Casts draw per micro-step. Dropout draws per step and index in the global batch, so that micro-steps drop
- * what one large batch would. Kernels that add stream_offset get only the rest. */
-static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *call, int64_t micro_index)
+ * what one large batch would. Kernels that add stream_offset get only the rest. The executor's first
+ * micro-step finds empty histories, unless a checkpoint has filled them. */
+static void set_micro_step(const tandem_executor *executor, tandem_kernel_call *call, int64_t micro_index)
 {
     const int64_t n_micro = executor->step->options.n_micro;
     const int is_dropout = call->rng.stream[2] == TANDEM_RNG_DROPOUT;
@@ -26,6 +27,7 @@ static void set_rng_stream(const tandem_executor *executor, tandem_kernel_call *
     else
         call->rng.stream[0] = (uint32_t)(is_dropout ? micro_index / n_micro : micro_index);
     call->first_sample = tandem_executor_first_sample(executor, micro_index);
+    call->may_lack_range = executor->graphs.n_step == 0 && micro_index % n_micro == 0;
 }
 
 static void set_error_scale(const tandem_executor *executor, tandem_kernel_call *call, int t,
@@ -47,7 +49,7 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
         return tandem_worker_copy_async(
             executor->worker, call->out[0], call->in[1],
             (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float), error);
-    set_rng_stream(executor, call, micro_index);
+    set_micro_step(executor, call, micro_index);
     if (call->emulation) set_error_scale(executor, call, t, micro_index);
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->batchnorm_stats.start[task->op] >= 0 &&
@@ -183,7 +185,7 @@ static tandem_status run_merged_tasks(tandem_executor *executor, int k, int n, i
             tandem_executor_applied_steps(executor, micro_index / executor->step->options.n_micro), error);
     for (int i = 0; i < n; i++) {
         const int t = executor->active[k + i];
-        set_rng_stream(executor, &executor->call[t], micro_index);
+        set_micro_step(executor, &executor->call[t], micro_index);
         kernel[i] = executor->kernel[t];
         call[i] = &executor->call[t];
     }

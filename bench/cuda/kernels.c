@@ -170,9 +170,12 @@ static int bench_quantise(const gpu_arrays *a, tandem_cuda_code code, const void
 static int bench_quantise_delayed(const gpu_arrays *a, const void *x, tandem_cuda_float type,
                                   void *transposed_copy, tandem_cuda_stream s)
 {
-    const tandem_cuda_quantised to = {TANDEM_CUDA_S8,  1,        a->rows, a->columns, a->q,
-                                      transposed_copy, a->of_row};
-    return tandem_cuda_quantise_delayed(&to, x, type, a->history, 0, a->words + 4, &rounding, NULL, s);
+    const tandem_cuda_delayed_cast cast = {
+        .to = {TANDEM_CUDA_S8, 1, a->rows, a->columns, a->q, transposed_copy, a->of_row},
+        .history = a->history,
+        .words = a->words + 4,
+        .rounding = &rounding};
+    return tandem_cuda_quantise_delayed(&cast, x, type, s);
 }
 
 LAUNCH_OF(amax_f32, tandem_cuda_amax(a->words, a->x, F, a->n, s))

@@ -94,45 +94,38 @@ static __device__ __forceinline__ void store_coded_columns(uint8_t *to /* (colum
     }
 }
 
-/* As quantise_both_delayed: without a range the blocks find the amax, and the last one makes all rows
- * again. */
+/* As quantise_both_delayed. A block that rounds all makes all rows again. */
 template <typename Row, typename To, typename T>
 static __global__ void __launch_bounds__(THREADS, Row::LANE_COLUMNS > 24 ? 1 : 2)
     layernorm_coded(coded_output out, norm_of_rows<T> a, To round)
 {
     enum { WIDTH = Row::LANE_COLUMNS * WARP / 4 };
     __shared__ uint32_t tile[CODED_ROWS * WIDTH];
-    const float range = delayed_range_of(out.of);
-    unsigned number = blockIdx.x, stride = gridDim.x;
-    uint32_t amax_bits = tandem_bits_of(range);
-    tandem_quant_scale quant = {};
     round.apply_stream_offset();
-    for (int is_rounding = range > 0;; is_rounding = 1) {
-        uint32_t bits = 0;
-        if (is_rounding) quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
-        for (; number < gridDim.x; number += stride) {
-            const size_t first = (size_t)number * CODED_ROWS;
-            bits = for_rows_of_tile<Row>(a, first, [&](unsigned i, const float *own, size_t r) {
+    const auto round_rows = [&](unsigned number, float inverse) {
+        const size_t first = (size_t)number * CODED_ROWS;
+        const uint32_t bits = for_rows_of_tile<Row>(a, first, [&](unsigned i, const float *own, size_t r) {
 #pragma unroll
-                for (int k = 0; k < Row::LANE_COLUMNS; k += QUAD) {
-                    if (!is_rounding || !Row::has(k, a.columns)) continue;
-                    const size_t at = r * a.columns + Row::column(k);
-                    const uint32_t codes = round.round_quad(own + k, at / QUAD, quant.inverse);
-                    *(uint32_t *)(out.q + at) = codes;
-                    tile[coded_word(i, Row::column(k) / QUAD, WIDTH)] = codes;
-                }
-            });
-            if (!is_rounding || !out.transposed_copy) continue;
-            __syncthreads();
-            store_coded_columns(out.transposed_copy, tile, first, a.rows, a.columns, WIDTH);
-            __syncthreads();
-        }
-        if (is_rounding && range == 0) break; /* this is the last block */
-        if (!is_last_with_amax(&amax_bits, out.of, bits)) return;
-        if (is_rounding) break;
-        number = 0, stride = 1;
-    }
-    if (threadIdx.x == 0) update_delayed(out.scale, out.of, range, quant.scale, amax_bits);
+            for (int k = 0; k < Row::LANE_COLUMNS; k += QUAD) {
+                if (!Row::has(k, a.columns)) continue;
+                const size_t at = r * a.columns + Row::column(k);
+                const uint32_t codes = round.round_quad(own + k, at / QUAD, inverse);
+                *(uint32_t *)(out.q + at) = codes;
+                tile[coded_word(i, Row::column(k) / QUAD, WIDTH)] = codes;
+            }
+        });
+        if (!out.transposed_copy) return bits;
+        __syncthreads();
+        store_coded_columns(out.transposed_copy, tile, first, a.rows, a.columns, WIDTH);
+        __syncthreads();
+        return bits;
+    };
+    round_delayed<To>(
+        out.scale, out.of, [&](float inverse) { return round_rows(blockIdx.x, inverse); },
+        [&](float inverse) {
+#pragma unroll 1
+            for (unsigned number = 0; number < gridDim.x; number++) round_rows(number, inverse);
+        });
 }
 
 template <typename To, typename T>
@@ -166,13 +159,13 @@ template <typename T> struct bias_gelu_octet {
 };
 
 /* The largest magnitude of what the thread makes of x[n], whole octets; also rounds it where `work` does. */
-template <typename T, typename Work>
+template <int N = 0, typename T, typename Work>
 static __device__ __forceinline__ uint32_t for_gelu_octets(const T *x, size_t n,
                                                            const bias_gelu_octet<T> &make, size_t first,
                                                            size_t stride, Work work)
 {
     uint32_t bits = 0;
-    for_octets<READ_ONLY>(
+    for_octets<READ_ONLY, N>(
         x, n,
         [&](size_t o, float value[OCTET]) {
             make(value, o);
@@ -183,50 +176,44 @@ static __device__ __forceinline__ uint32_t for_gelu_octets(const T *x, size_t n,
     return bits;
 }
 
-template <typename T>
-static __device__ __forceinline__ uint32_t gelu_largest(const T *x, size_t n, const bias_gelu_octet<T> &make)
-{
-    return for_gelu_octets(x, n, make, first_item(), all_items(), [](size_t, const float *) {});
-}
-
 template <typename To, typename T>
 KERNEL bias_gelu_coded(coded_output out, const T *__restrict__ x /* [n] */, size_t n, bias_gelu_octet<T> make,
                        To round)
 {
-    const float range = delayed_range_of(out.of);
-    size_t first = first_item(), stride = all_items();
-    uint32_t amax_bits = tandem_bits_of(range);
-    if (range == 0) {
-        if (!is_last_with_amax(&amax_bits, out.of, gelu_largest(x, n, make))) return;
-        first = threadIdx.x, stride = THREADS;
-    }
-    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
     round.apply_stream_offset();
-    const uint32_t bits = for_gelu_octets(x, n, make, first, stride, [&](size_t o, const float *value) {
-        *(uint2 *)(out.q + o * OCTET) = round(value, o, quant.inverse);
-    });
-    if (range > 0 && !is_last_with_amax(&amax_bits, out.of, bits)) return;
-    if (threadIdx.x == 0) update_delayed(out.scale, out.of, range, quant.scale, amax_bits);
+    const auto round_octet = [&](float inverse) {
+        return [&, inverse](size_t o, const float *value) {
+            *(uint2 *)(out.q + o * OCTET) = round(value, o, inverse);
+        };
+    };
+    round_delayed<To>(
+        out.scale, out.of,
+        [&](float inverse) {
+            return for_gelu_octets(x, n, make, first_item(), all_items(), round_octet(inverse));
+        },
+        [&](float inverse) {
+            for_gelu_octets<FEW_REGISTERS>(x, n, make, threadIdx.x, THREADS, round_octet(inverse));
+        });
 }
 
 template <typename To, typename T>
-KERNEL bias_gelu_coded_both(coded_output out, const T *__restrict__ x /* (batch, rows, columns) */, size_t n,
-                            size_t rows, size_t columns, bias_gelu_octet<T> make, To round)
+static __global__ void __launch_bounds__(THREADS, 4)
+    bias_gelu_coded_both(coded_output out, const T *__restrict__ x /* (batch, rows, columns) */, size_t rows,
+                         size_t columns, bias_gelu_octet<T> make, To round)
 {
     __shared__ tile_bytes tile;
-    const float range = delayed_range_of(out.of);
-    unsigned number = blockIdx.x, stride = gridDim.x;
-    uint32_t amax_bits = tandem_bits_of(range), bits = 0;
-    if (range == 0) {
-        if (!is_last_with_amax(&amax_bits, out.of, gelu_largest(x, n, make))) return;
-        number = 0, stride = 1;
-    }
-    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
-    for (; number < gridDim.x; number += stride)
-        bits = round_both<1>(out.q, out.transposed_copy, tile, wide_tile_at(number, rows, columns), x,
-                             quant.inverse, round, make);
-    if (range > 0 && !is_last_with_amax(&amax_bits, out.of, bits)) return;
-    if (threadIdx.x == 0) update_delayed(out.scale, out.of, range, quant.scale, amax_bits);
+    round_delayed<To>(
+        out.scale, out.of,
+        [&](float inverse) {
+            return round_both<1>(out.q, out.transposed_copy, tile, wide_tile_of_block(rows, columns), x,
+                                 inverse, round, make);
+        },
+        [&](float inverse) {
+#pragma unroll 1
+            for (unsigned number = 0; number < gridDim.x; number++)
+                round_both<0, FEW_REGISTERS>(out.q, out.transposed_copy, tile,
+                                             wide_tile_at(number, rows, columns), x, inverse, round, make);
+        });
 }
 
 template <typename To, typename T>
@@ -236,29 +223,29 @@ static int launch_bias_gelu_coded(const coded_output &out, const tandem_cuda_qua
 {
     if (to->transposed_copy)
         return LAUNCH((bias_gelu_coded_both<To, T>), grid_of_tiles(to->batch, to->rows, to->columns), THREADS,
-                      stream, out, x, n, to->rows, to->columns, make, round);
+                      stream, out, x, to->rows, to->columns, make, round);
     return LAUNCH((bias_gelu_coded<To, T>), grid_of_octets<T>(n), THREADS, stream, out, x, n, make, round);
 }
 
 /* --- Calls ---------------------------------------------------------------------------------------------- */
 
-static coded_output coded_output_of(const tandem_cuda_delayed_cast *cast)
+static coded_output coded_output_of(const tandem_cuda_delayed_cast *cast, const delayed_scale &of)
 {
-    return {(uint8_t *)cast->to.q,
-            (uint8_t *)cast->to.transposed_copy,
-            cast->to.scale,
-            {cast->history, cast->reuse_range, cast->words}};
+    return {(uint8_t *)cast->to.q, (uint8_t *)cast->to.transposed_copy, cast->to.scale, of};
 }
 
-/* Returns the launch for T, f32 or bf16, and the rounding `round` of the cast, s8 or e4m3. */
+/* Returns the launches for T, f32 or bf16, the cast's rounding `round`, s8 or e4m3, and its output `out`. */
 #define RETURN_FOR_CODES(type, cast, ...)                                                                    \
     const auto launch_codes = [&](auto round) {                                                              \
-        if ((type) == TANDEM_CUDA_F32) {                                                                     \
-            typedef float T;                                                                                 \
+        return launch_delayed((cast), [&](const delayed_scale &of) -> int {                                  \
+            const coded_output out = coded_output_of((cast), of);                                            \
+            if ((type) == TANDEM_CUDA_F32) {                                                                 \
+                typedef float T;                                                                             \
+                return __VA_ARGS__;                                                                          \
+            }                                                                                                \
+            typedef bf16 T;                                                                                  \
             return __VA_ARGS__;                                                                              \
-        }                                                                                                    \
-        typedef bf16 T;                                                                                      \
-        return __VA_ARGS__;                                                                                  \
+        });                                                                                                  \
     };                                                                                                       \
     if ((type) == TANDEM_CUDA_F16) return (int)cudaErrorInvalidValue;                                        \
     if ((cast)->to.code == TANDEM_CUDA_E4M3) return launch_codes(to_e4m3());                                 \
@@ -272,7 +259,6 @@ extern "C" int tandem_cuda_layernorm_coded(const tandem_cuda_delayed_cast *cast,
                                            float *mean, float *variance, size_t rows, size_t columns,
                                            float epsilon, tandem_cuda_stream stream)
 {
-    const coded_output out = coded_output_of(cast);
     if (columns % OCTET || columns > TANDEM_CUDA_CODED_COLUMNS) return (int)cudaErrorInvalidValue;
     RETURN_FOR_CODES(
         type, cast,
@@ -287,7 +273,6 @@ extern "C" int tandem_cuda_bias_gelu_coded(const tandem_cuda_delayed_cast *cast,
                                            tandem_cuda_float type, const float *own, size_t n, size_t period,
                                            tandem_cuda_stream stream)
 {
-    const coded_output out = coded_output_of(cast);
     if (period % OCTET || n % period) return (int)cudaErrorInvalidValue;
     RETURN_FOR_CODES(type, cast,
                      launch_bias_gelu_coded(out, &cast->to, (const T *)x, n,

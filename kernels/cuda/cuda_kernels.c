@@ -189,9 +189,15 @@ static int launch_quantise_tensor(const tandem_cuda_quantise_call *call, const t
 {
     const int uncleared = call->history ? tandem_cuda_clear_words(call->workspace, 2, stream) : 0;
     if (uncleared) return uncleared;
-    if (call->history)
-        return tandem_cuda_quantise_delayed(to, call->x, from, call->history, call->reuse_range,
-                                            call->workspace, call->rounding, call->stream_offset, stream);
+    if (call->history) {
+        const tandem_cuda_delayed_cast cast = {.to = *to,
+                                               .history = call->history,
+                                               .reuse_range = call->reuse_range,
+                                               .words = call->workspace,
+                                               .rounding = call->rounding,
+                                               .stream_offset = call->stream_offset};
+        return tandem_cuda_quantise_delayed(&cast, call->x, from, stream);
+    }
     const int failed = call->scale_mode == TANDEM_SCALE_KNOWN
                            ? tandem_cuda_set_word(call->workspace, tandem_bits_of(call->range), stream)
                            : tandem_cuda_amax(call->workspace, call->x, from, n, stream);

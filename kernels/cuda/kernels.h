@@ -55,13 +55,22 @@ int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void *x, tandem_
                          const uint32_t *stream_offset, tandem_cuda_stream stream);
 
 /* The same with the range of `history`, an amax_history.h on the GPU. The same pass adds the amax of x to the
- * history. It is one launch. An empty history gives no range; then x's own is found first, and one block
- * rounds all of x. reuse_range: uses the last range and leaves the history unchanged. words: two words, 0
- * before the launch and after it; launches that have them in common must not overlap. *scale is NaN where x
- * is not finite. B: as above. CPU: quantise_amax_f32, quantise_amax_bf16. */
-int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
-                                 tandem_amax_history *history, int reuse_range, uint32_t *words,
-                                 const tandem_rounding *rounding, const uint32_t *stream_offset,
+ * history. reuse_range: uses the last range and leaves the history unchanged. words: two words, 0 before the
+ * cast and after it; casts that have them in common must not overlap. *scale is NaN where x is not finite.
+ *
+ * Without a range (an empty history, or one of zeros) the amax of x is the range. may_lack_range 0: one
+ * launch, whose last block rounds all of x again if it has no range and x is not 0. 1: two launches; without
+ * a range the first one finds the amax, else it does nothing. The bits are the same. B: as above; without a
+ * range twice that. CPU: quantise_amax_f32, quantise_amax_bf16. */
+typedef struct tandem_cuda_delayed_cast {
+    tandem_cuda_quantised to;
+    tandem_amax_history *history;
+    int reuse_range, may_lack_range;
+    uint32_t *words;
+    const tandem_rounding *rounding;
+    const uint32_t *stream_offset;
+} tandem_cuda_delayed_cast;
+int tandem_cuda_quantise_delayed(const tandem_cuda_delayed_cast *cast, const void *x, tandem_cuda_float type,
                                  tandem_cuda_stream stream);
 
 /* The same with one scale per row, scale[rows], from the row's largest magnitude, found in the same pass. A
@@ -263,22 +272,15 @@ int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *ou
 int tandem_cuda_update_running(float *running, const float *batch, size_t columns, float unbiased,
                                float momentum, tandem_cuda_stream stream);
 
-/* --- coded_results.cu: with the cast after them, as tandem_cuda_quantise_delayed, in one launch --------- */
+/* --- coded_results.cu: with the cast after them, as tandem_cuda_quantise_delayed ------------------------ */
 
-/* To s8, with `rounding`, or to e4m3. A transposed copy has sides in multiples of 16. */
-typedef struct tandem_cuda_delayed_cast {
-    tandem_cuda_quantised to;
-    tandem_amax_history *history;
-    int reuse_range;
-    uint32_t *words;
-    const tandem_rounding *rounding;
-    const uint32_t *stream_offset;
-} tandem_cuda_delayed_cast;
-/* A layernorm, of with->sum where there is a residual (NULL: of x), and the cast of its result. x, y: f32 or
+/* To s8, with `rounding`, or to e4m3. A transposed copy has sides in multiples of 16. One launch, or two with
+ * may_lack_range.
+ *
+ * A layernorm, of with->sum where there is a residual (NULL: of x), and the cast of its result. x, y: f32 or
  * bf16. y NULL: it is not written. columns: a multiple of 8, at most TANDEM_CUDA_CODED_COLUMNS; those of
- * `to`, too. An empty history gives no range; then one block makes all rows again after the others.
- * B: n·(size + 1), 2n·size more with a residual, n·size with y, n with a transposed copy. Same bits as
- * tandem_cuda_layernorm or tandem_cuda_add_layernorm, then tandem_cuda_quantise_delayed. */
+ * `to`, too. B: n·(size + 1), 2n·size more with a residual, n·size with y, n with a transposed copy. Same
+ * bits as tandem_cuda_layernorm or tandem_cuda_add_layernorm, then tandem_cuda_quantise_delayed. */
 enum { TANDEM_CUDA_CODED_COLUMNS = 1024 };
 int tandem_cuda_layernorm_coded(const tandem_cuda_delayed_cast *cast, void *y,
                                 const tandem_cuda_residual *with, const void *x, tandem_cuda_float type,

@@ -65,39 +65,34 @@ template <typename To, typename T>
 KERNEL quantise_delayed(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */,
                         size_t n, delayed_scale of, To round)
 {
-    const float range = delayed_range_of(of);
-    size_t first = first_item(), stride = all_items();
-    uint32_t amax_bits = tandem_bits_of(range);
-    if (range == 0) {
-        if (!is_last_with_amax(&amax_bits, of, thread_largest(x, n))) return;
-        first = threadIdx.x, stride = THREADS;
-    }
-    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
-    const uint32_t bits = round_tensor<1>(q, x, n, quant.inverse, round, first, stride);
-    if (range > 0 && !is_last_with_amax(&amax_bits, of, bits)) return;
-    if (threadIdx.x == 0) update_delayed(scale, of, range, quant.scale, amax_bits);
+    round_delayed<To>(
+        scale, of,
+        [&](float inverse) { return round_tensor<1>(q, x, n, inverse, round, first_item(), all_items()); },
+        [&](float inverse) {
+            round_tensor<0, FEW_REGISTERS>(q, x, n, inverse, round, threadIdx.x, THREADS);
+        });
 }
 
 template <typename To, typename T>
-KERNEL quantise_both_delayed(uint8_t *__restrict__ q /* (batch, rows, columns) */,
-                             uint8_t *__restrict__ transposed_copy, float *scale,
-                             const T *__restrict__ x /* (batch, rows, columns) */, size_t n, size_t rows,
-                             size_t columns, delayed_scale of, To round)
+static __global__ void __launch_bounds__(THREADS, 4)
+    quantise_both_delayed(uint8_t *__restrict__ q /* (batch, rows, columns) */,
+                          uint8_t *__restrict__ transposed_copy, float *scale,
+                          const T *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns,
+                          delayed_scale of, To round)
 {
     __shared__ tile_bytes tile;
-    const float range = delayed_range_of(of);
-    unsigned number = blockIdx.x, stride = gridDim.x;
-    uint32_t amax_bits = tandem_bits_of(range), bits = 0;
-    if (range == 0) {
-        if (!is_last_with_amax(&amax_bits, of, thread_largest(x, n))) return;
-        number = 0, stride = 1;
-    }
-    const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
-    for (; number < gridDim.x; number += stride)
-        bits = round_both<1>(q, transposed_copy, tile, wide_tile_at(number, rows, columns), x, quant.inverse,
-                             round);
-    if (range > 0 && !is_last_with_amax(&amax_bits, of, bits)) return;
-    if (threadIdx.x == 0) update_delayed(scale, of, range, quant.scale, amax_bits);
+    round_delayed<To>(
+        scale, of,
+        [&](float inverse) {
+            return round_both<1>(q, transposed_copy, tile, wide_tile_of_block(rows, columns), x, inverse,
+                                 round);
+        },
+        [&](float inverse) {
+#pragma unroll 1
+            for (unsigned number = 0; number < gridDim.x; number++)
+                round_both<0, FEW_REGISTERS>(q, transposed_copy, tile, wide_tile_at(number, rows, columns), x,
+                                             inverse, round);
+        });
 }
 
 /* --- Launches ------------------------------------------------------------------------------------------- */
@@ -122,7 +117,7 @@ static int quantise_to(const tandem_cuda_quantised *to, const void *x, tandem_cu
     }
     if (writes_both_at_once(to)) {
         RETURN_FOR(type, LAUNCH((quantise_both_delayed<To, T>), tiles, THREADS, stream, q, transposed_copy,
-                                to->scale, (const T *)x, n, rows, columns, of, round));
+                                to->scale, (const T *)x, rows, columns, of, round));
     }
     if (amax_bits) {
         RETURN_FOR(type, LAUNCH((quantise<To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale,
@@ -132,14 +127,10 @@ static int quantise_to(const tandem_cuda_quantised *to, const void *x, tandem_cu
                             (const T *)x, n, of, round));
 }
 
-static int quantise_codes(const tandem_cuda_quantised *to, const void *x, tandem_cuda_float type,
-                          const uint32_t *amax_bits, const delayed_scale &of, const tandem_rounding *rounding,
-                          const uint32_t *stream_offset, tandem_cuda_stream stream)
+/* The transposed copy, where the kernel that has rounded did not write it. */
+static int copy_transposed(const tandem_cuda_quantised *to, tandem_cuda_stream stream)
 {
-    const int failed = with_rounding(to->code, rounding, stream_offset, [=](auto round) {
-        return quantise_to(to, x, type, amax_bits, of, round, stream);
-    });
-    if (failed || !to->transposed_copy || writes_both_at_once(to)) return failed;
+    if (!to->transposed_copy || writes_both_at_once(to)) return 0;
     return tandem_cuda_pad_bytes(to->transposed_copy, to->q, to->batch, to->columns, to->rows, to->columns,
                                  to->rows, 1, stream);
 }
@@ -148,16 +139,21 @@ extern "C" int tandem_cuda_quantise(const tandem_cuda_quantised *to, const void 
                                     const uint32_t *amax_bits, const tandem_rounding *rounding,
                                     const uint32_t *stream_offset, tandem_cuda_stream stream)
 {
-    return quantise_codes(to, x, type, amax_bits, delayed_scale(), rounding, stream_offset, stream);
+    const int failed = with_rounding(to->code, rounding, stream_offset, [=](auto round) {
+        return quantise_to(to, x, type, amax_bits, delayed_scale(), round, stream);
+    });
+    return failed ? failed : copy_transposed(to, stream);
 }
 
-extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_quantised *to, const void *x,
-                                            tandem_cuda_float type, tandem_amax_history *history,
-                                            int reuse_range, uint32_t *words, const tandem_rounding *rounding,
-                                            const uint32_t *stream_offset, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_delayed_cast *cast, const void *x,
+                                            tandem_cuda_float type, tandem_cuda_stream stream)
 {
-    const delayed_scale of = {history, reuse_range, words};
-    return quantise_codes(to, x, type, NULL, of, rounding, stream_offset, stream);
+    const tandem_cuda_quantised *const to = &cast->to;
+    const int failed = with_rounding(to->code, cast->rounding, cast->stream_offset, [=](auto round) {
+        return launch_delayed(
+            cast, [=](const delayed_scale &of) { return quantise_to(to, x, type, NULL, of, round, stream); });
+    });
+    return failed ? failed : copy_transposed(to, stream);
 }
 
 /* y = value, or y + value. */

@@ -180,13 +180,13 @@ static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int
 }
 
 /* From the thread's first octet on. Returns the largest magnitude that this thread has read, if FIND_AMAX. */
-template <int FIND_AMAX, typename To, typename T>
+template <int FIND_AMAX, int N = 0, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_tensor(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
                                                         float inverse, To round, size_t first, size_t stride)
 {
     uint32_t bits = 0;
     round.apply_stream_offset();
-    for_octets<READ_ONLY>(
+    for_octets<READ_ONLY, N>(
         x, n,
         [&](size_t o, const float value[OCTET]) {
             if (FIND_AMAX) bits = max(bits, octet_largest(value));
@@ -211,13 +211,13 @@ struct as_it_is {
 };
 
 /* The same for a block's tile. Half of the loaded bytes are stored, and threads wait for each other between
- * loads. So 64 bytes per thread are in flight, twice as many as in for_octets. A warp has two rows of the
- * tile, whose octets do not conflict in a bank. */
-template <int FIND_AMAX, typename To, typename T, typename Make>
+ * loads. So 64 bytes per thread are in flight, twice as many as in for_octets, or MANY octets. A warp has two
+ * rows of the tile, whose octets do not conflict in a bank. */
+template <int FIND_AMAX, int MANY, typename To, typename T, typename Make>
 static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x,
                                                       float inverse, To round, Make make)
 {
-    enum { N = 2 * octets_of<T>::N, IN_A_ROW = WIDE / OCTET, ROWS = THREADS / IN_A_ROW };
+    enum { N = MANY ? MANY : 2 * octets_of<T>::N, IN_A_ROW = WIDE / OCTET, ROWS = THREADS / IN_A_ROW };
     const unsigned c = threadIdx.x % IN_A_ROW * OCTET, high = c < own.wide ? own.high : 0;
     const size_t down = ROWS * own.row;
     size_t at = own.first + threadIdx.x / IN_A_ROW * own.row + c;
@@ -243,12 +243,12 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
 }
 
 /* One tile, its codes in both orders. Shared memory is free after it. */
-template <int FIND_AMAX, typename To, typename T, typename Make = as_it_is>
+template <int FIND_AMAX, int N = 0, typename To, typename T, typename Make = as_it_is>
 static __device__ __forceinline__ uint32_t round_both(uint8_t *q, uint8_t *transposed_copy, uint4 *tile,
                                                       const wide_tile &own, const T *x, float inverse,
                                                       To round, Make make = Make())
 {
-    const uint32_t bits = round_tile<FIND_AMAX>(tile, own, x, inverse, round, make);
+    const uint32_t bits = round_tile<FIND_AMAX, N>(tile, own, x, inverse, round, make);
     __syncthreads();
     for_sixteens(tile, own, [&](size_t at, const uint4 &sixteen) { *(uint4 *)(q + at) = sixteen; });
     store_columns(transposed_copy, tile, own);
@@ -258,15 +258,33 @@ static __device__ __forceinline__ uint32_t round_both(uint8_t *q, uint8_t *trans
 
 /* --- Rounding with the range of a history --------------------------------------------------------------- */
 
-/* One launch a cast: each block finds the range in the history, and the last block to finish, which knows the
- * amax of x then, updates it. Without a range, the other blocks find the amax alone, and the last one rounds
- * all of x: that is so in the first cast, and after a window of zeros. words[0]: the ticket, words[1]: bits
- * of the amax; both are 0 before the launch and after it. */
+/* A cast is one launch: each block finds the range in the history, and the last block to finish, which knows
+ * the amax of x then, updates it. words[0]: the ticket, words[1]: bits of the amax; both are 0 before the
+ * cast and after it.
+ *
+ * In the first cast, and after a window of zeros, the history has no range, and the amax of x is the range.
+ * All blocks then round as if it were 0, which is right where x is all 0. Elsewhere the last block rounds all
+ * of x again. One block has 2048 numbers on their way, so it takes some 0.5 ns per number. Where a missing
+ * range is expected, there are two launches instead: the first one finds the amax, and all blocks of the
+ * second one round with it. */
+enum delayed_launch { ONLY_LAUNCH, FINDS_AMAX, HAS_AMAX };
 struct delayed_scale {
     tandem_amax_history *history;
     int reuse_range;
     uint32_t *words;
+    delayed_launch launch;
 };
+
+/* Returns launch(of), once or twice. */
+template <typename Launch> static int launch_delayed(const tandem_cuda_delayed_cast *cast, Launch launch)
+{
+    delayed_scale of = {cast->history, cast->reuse_range, cast->words, ONLY_LAUNCH};
+    if (!cast->may_lack_range) return launch(of);
+    of.launch = FINDS_AMAX;
+    const int failed = launch(of);
+    of.launch = HAS_AMAX;
+    return failed ? failed : launch(of);
+}
 
 /* Of the history, for all threads of the block; 0: it has none. */
 static __device__ __forceinline__ float delayed_range_of(const delayed_scale &of)
@@ -283,19 +301,6 @@ static __device__ __forceinline__ float delayed_range_of(const delayed_scale &of
     return range > 0 ? range : 0;
 }
 
-/* Whether this is the last block; then *amax_bits are those of x. bits: the largest that the thread read. */
-static __device__ __forceinline__ int is_last_with_amax(uint32_t *amax_bits, const delayed_scale &of,
-                                                        uint32_t bits)
-{
-    __shared__ uint32_t of_warp[WARPS];
-    bits = block_largest(bits, of_warp);
-    if (threadIdx.x == 0) atomicMax(&of.words[1], bits);
-    if (!is_last_block(&of.words[0], gridDim.x)) return 0;
-    *amax_bits = atomicMax(&of.words[1], 0u); /* a plain load might see an older value */
-    __syncthreads();
-    return 1;
-}
-
 /* By one thread. An x that is not finite makes the scale NaN, as without a history. The history stays
  * unchanged. */
 static __device__ __forceinline__ void update_delayed(float *scale, const delayed_scale &of, float range,
@@ -309,4 +314,38 @@ static __device__ __forceinline__ void update_delayed(float *scale, const delaye
     history->before = history->updates ? range : -1.0f;
     history->amax[history->updates % history->window] = tandem_float_of(amax_bits);
     history->updates++;
+}
+
+/* Whether this is the last block; then *amax_bits are those of x. bits: the largest that the thread read.
+ * is_known: words[1] is right, and other blocks read it. */
+static __device__ __forceinline__ int is_last_with_amax(uint32_t *amax_bits, const delayed_scale &of,
+                                                        int is_known, uint32_t bits)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    bits = block_largest(bits, of_warp);
+    if (threadIdx.x == 0 && !is_known) atomicMax(&of.words[1], bits);
+    if (of.launch == FINDS_AMAX || !is_last_block(&of.words[0], gridDim.x)) return 0;
+    *amax_bits = atomicMax(&of.words[1], 0u); /* a plain load might see an older value */
+    __syncthreads();
+    return 1;
+}
+
+/* The body of a kernel that rounds: round_part(inverse) rounds the block's part of x, and returns the largest
+ * magnitude that the thread has read; round_all(inverse) rounds all of x. */
+template <typename To, typename Part, typename All>
+static __device__ __forceinline__ void round_delayed(float *scale, const delayed_scale &of, Part round_part,
+                                                     All round_all)
+{
+    const float range = delayed_range_of(of);
+    const int is_known = range == 0 && of.launch == HAS_AMAX;
+    if (range > 0 && of.launch == FINDS_AMAX) return;
+    uint32_t amax_bits = is_known ? of.words[1] : tandem_bits_of(range);
+    tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
+    const uint32_t bits = round_part(quant.inverse);
+    if (!is_last_with_amax(&amax_bits, of, is_known, bits)) return;
+    if (range == 0 && !is_known && amax_bits > 0) {
+        quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
+        round_all(quant.inverse);
+    }
+    if (threadIdx.x == 0) update_delayed(scale, of, range, quant.scale, amax_bits);
 }

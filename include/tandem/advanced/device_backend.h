@@ -60,9 +60,10 @@ typedef struct tandem_kernel_call {
     tandem_rng_stream rng;                /* of casts to s8 and of dropout */
     /* Casts to s8: delayed scaling reads and updates this history, which lies where operands lie. NULL: the
      * cast finds the tensor's own range. reuse_range: the cast repeats an earlier one, takes that one's
-     * range and leaves the history unchanged. */
+     * range and leaves the history unchanged. may_lack_range: the history is likely to have no range yet;
+     * it changes no bits. */
     tandem_amax_history *history;
-    int reuse_range;
+    int reuse_range, may_lack_range;
     /* cross_entropy: 1 / (global batch × predictions per sample), × the loss scale in the backward pass;
      * rows labelled −1 are not predicted. row_factor: in device memory, multiplies it in the backward pass;
      * NULL = 1. */

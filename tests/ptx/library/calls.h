@@ -6,7 +6,7 @@
 #include "tests/ptx/library/device.h"
 #include "tests/ptx/library/door.h"
 
-enum { CALL_MAX_ARRAYS = 256 };
+enum { CALL_MAX_ARRAYS = 256, CALL_TURNS = 4 /* of a cast with a history */ };
 typedef struct call {
     tandem_cuda_float type;
     size_t columns, rows, n; /* n = rows·columns */

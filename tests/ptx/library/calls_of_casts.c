@@ -53,6 +53,8 @@ static void call_quantise_both(call *c)
     quantise_one(c, x, amax, offset, rows, columns);
 }
 
+/* Without a range, with one, with the range of the cast before, and without one again; the last two of two
+ * launches. */
 static void quantise_delayed_one(call *c, const void *x, int code, int way, size_t rows, size_t columns)
 {
     const size_t n = rows * columns, bytes = tandem_amax_history_bytes(3);
@@ -60,21 +62,22 @@ static void quantise_delayed_one(call *c, const void *x, int code, int way, size
     tandem_amax_history empty;
     memset(&empty, 0, sizeof empty);
     call_check(c, (int)tandem_amax_history_init(&empty, 3, -1, NULL), "history");
-    tandem_amax_history *const history = call_copy(c, &empty, bytes);
+    tandem_amax_history *const history[] = {call_copy(c, &empty, bytes), call_copy(c, &empty, bytes)};
     const uint32_t *const offset = call_copy(c, &(uint32_t){11}, 4);
     uint8_t *const q = call_array(c, 2 * n);
     float *const scale = call_array(c, 4);
-    const tandem_cuda_quantised to = {(tandem_cuda_code)code,  1,    rows, columns, q,
-                                      has_copy ? q + n : NULL, scale};
-    for (int turn = 0; turn < 3; turn++) {
-        call_check(c,
-                   tandem_cuda_quantise_delayed(&to, x, c->type, history, turn == 2, c->words,
-                                                is_drawn ? &stochastic : NULL, is_drawn ? offset : NULL,
-                                                NULL),
-                   "quantise_delayed");
+    tandem_cuda_delayed_cast cast = {
+        .to = {(tandem_cuda_code)code, 1, rows, columns, q, has_copy ? q + n : NULL, scale},
+        .words = c->words,
+        .rounding = is_drawn ? &stochastic : NULL,
+        .stream_offset = is_drawn ? offset : NULL};
+    for (int turn = 0; turn < CALL_TURNS; turn++) {
+        cast.history = history[turn == 3];
+        cast.reuse_range = turn == 2, cast.may_lack_range = turn > 1;
+        call_check(c, tandem_cuda_quantise_delayed(&cast, x, c->type, NULL), "quantise_delayed");
         call_bytes(c, "codes", q, has_copy ? 2 * n : n);
         call_bytes(c, "scale", scale, 4);
-        call_bytes(c, "history", history, bytes);
+        call_bytes(c, "history", cast.history, bytes);
     }
 }
 

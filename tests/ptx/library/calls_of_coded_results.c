@@ -1,5 +1,5 @@
 /* calls_of_coded_results.c: coded_results.cu: the first cast has no range, the second one has, the third
- * takes the range of the one before. */
+ * takes the range of the one before, the fourth has none. The last two are of two launches. */
 #include "tests/ptx/library/calls.h"
 
 #include <string.h>
@@ -7,21 +7,32 @@
 enum { CODED_ROWS = 48 };
 static const tandem_rounding drawn_rounding = {77, {5, 2, 3}, 3};
 
+static tandem_amax_history *empty_history(call *c)
+{
+    tandem_amax_history empty;
+    memset(&empty, 0, sizeof empty);
+    call_check(c, (int)tandem_amax_history_init(&empty, 3, -1, NULL), "history");
+    return call_copy(c, &empty, tandem_amax_history_bytes(3));
+}
+
 /* The cast after a kernel: way % 2: with a transposed copy. */
 static tandem_cuda_delayed_cast cast_of(call *c, int code, int way)
 {
     const size_t n = CODED_ROWS * c->columns;
-    tandem_amax_history empty;
-    memset(&empty, 0, sizeof empty);
-    call_check(c, (int)tandem_amax_history_init(&empty, 3, -1, NULL), "history");
     uint8_t *const q = call_array(c, 2 * n);
     const int is_drawn = code == TANDEM_CUDA_S8 && way < 2;
     return (tandem_cuda_delayed_cast){.to = {(tandem_cuda_code)code, 1, CODED_ROWS, c->columns, q,
                                              way % 2 ? q + n : NULL, call_array(c, 4)},
-                                      .history = call_copy(c, &empty, tandem_amax_history_bytes(3)),
+                                      .history = empty_history(c),
                                       .words = c->words,
                                       .rounding = is_drawn ? &drawn_rounding : NULL,
                                       .stream_offset = call_copy(c, &(uint32_t){11}, 4)};
+}
+
+static void begin_turn(call *c, tandem_cuda_delayed_cast *cast, int turn)
+{
+    cast->reuse_range = turn == 2, cast->may_lack_range = turn > 1;
+    if (turn == 3) cast->history = empty_history(c);
 }
 
 static void take_codes(call *c, const tandem_cuda_delayed_cast *cast)
@@ -47,9 +58,9 @@ static void layernorm_coded_once(call *c, int code, int way)
     void *const y = call_result_array(c, c->type, n), *const sum = call_result_array(c, c->type, n);
     float *const mean = call_array(c, 8 * rows);
     tandem_cuda_delayed_cast cast = cast_of(c, code, way);
-    for (int turn = 0; turn < 3; turn++) {
+    for (int turn = 0; turn < CALL_TURNS; turn++) {
         const tandem_cuda_residual with = {turn ? residual : NULL, turn ? shift : NULL, turn ? sum : NULL};
-        cast.reuse_range = turn == 2;
+        begin_turn(c, &cast, turn);
         call_check(c,
                    tandem_cuda_layernorm_coded(&cast, turn == 1 ? y : NULL, &with, x, c->type, scale, shift,
                                                mean, mean + rows, rows, c->columns, 1e-5f, NULL),
@@ -67,8 +78,8 @@ static void bias_gelu_coded_once(call *c, int code, int way)
     const float *const own = call_numbers(c, TANDEM_CUDA_F32, c->columns, 1);
     void *const y = call_result_array(c, c->type, n);
     tandem_cuda_delayed_cast cast = cast_of(c, code, way);
-    for (int turn = 0; turn < 3; turn++) {
-        cast.reuse_range = turn == 2;
+    for (int turn = 0; turn < CALL_TURNS; turn++) {
+        begin_turn(c, &cast, turn);
         call_check(
             c, tandem_cuda_bias_gelu_coded(&cast, turn == 1 ? y : NULL, x, c->type, own, n, c->columns, NULL),
             "bias_gelu_coded");
