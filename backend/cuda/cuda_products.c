@@ -240,6 +240,20 @@ static tandem_status clear_result(const tandem_cuda_product_call *call, const cu
     return failed ? cuda_failure(device, "clear the result", failed, error) : TANDEM_OK;
 }
 
+/* A capture that waits for the event of another stream is broken, so it is refused before. */
+static tandem_status refuse_capture(const cuda_device *device, tandem_cuda_stream stream, tandem_error *error)
+{
+    int is_capturing = 0;
+    const int failed = device->vendor->stream_is_capturing(&is_capturing, stream);
+    if (failed) return cuda_failure(device, "say whether a stream is captured", failed, error);
+    if (!is_capturing) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "%s: the stream is being captured into a CUDA graph; only streams that are not "
+                            "can run products, which wait for those before on other streams. Leave the "
+                            "product out of the graph, or capture one of cuBLAS",
+                            product_name);
+}
+
 static tandem_status run_cuda_product(tandem_cuda_products *products, const tandem_cuda_product_call *call,
                                       tandem_cuda_stream stream, tandem_error *error)
 {
@@ -251,9 +265,11 @@ static tandem_status run_cuda_product(tandem_cuda_products *products, const tand
     int failed = vendor->set_device(products->device.index);
     if (failed) return cuda_failure(&on_stream, "become the current one", failed, error);
     on_stream.stream = stream;
+    tandem_status status = refuse_capture(&on_stream, stream, error);
+    if (status != TANDEM_OK) return status;
     if (call->k == 0) return clear_result(call, &on_stream, error);
     name_product_kernel(&kernel, &op, &products->device, call);
-    tandem_status status = plan_cuda_product(&gemm, products, call, &kernel, error);
+    status = plan_cuda_product(&gemm, products, call, &kernel, error);
     if (status == TANDEM_OK) status = reserve_workspace(products, gemm->workspace_bytes, error);
     if (status != TANDEM_OK) return status;
     failed = vendor->stream_wait_event(stream, products->done);

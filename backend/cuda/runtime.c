@@ -150,6 +150,16 @@ static int vendor_capture_end(tandem_cuda_graph *graph, tandem_cuda_stream strea
     return cuda_from_cudart(failed);
 }
 
+/* The legacy stream tells a capture by an error, where a stream that waits for it is captured. */
+static int vendor_stream_is_capturing(int *is_capturing, tandem_cuda_stream stream)
+{
+    enum cudaStreamCaptureStatus found = cudaStreamCaptureStatusNone;
+    const int failed = cuda_from_cudart(cudaStreamIsCapturing(stream, &found)),
+              is_implicit = failed == (int)cudaErrorStreamCaptureImplicit;
+    *is_capturing = is_implicit || (!failed && found != cudaStreamCaptureStatusNone);
+    return is_implicit ? 0 : failed;
+}
+
 static int vendor_event_record_external(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));

@@ -171,8 +171,8 @@ typedef struct tandem_cuda_product_call {
  * calling thread's current one. The first call of each kind (sizes, types, order) chooses an algorithm of the
  * library and tries it on a stream and in memory of its own, which waits for the GPU; later calls return at
  * once. The last 256 kinds are kept, and a name of some 100 bytes of each kind. A CUDA graph cannot capture
- * these calls.
- *     TANDEM_USAGE       an argument is not allowed; it is named
+ * these calls: they are refused, and the capture goes on.
+ *     TANDEM_USAGE       an argument is not allowed; it is named. The stream is being captured
  *     TANDEM_NO_KERNEL   this GPU, or the library, has no such product
  *     TANDEM_NO_MEMORY   on the host, or for the workspace on the GPU
  *     TANDEM_NO_DEVICE   a launch failed

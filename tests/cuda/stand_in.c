@@ -711,6 +711,14 @@ static int stand_in_capture_begin(tandem_cuda_stream stream)
     return failed;
 }
 
+static int stand_in_stream_is_capturing(int *is_capturing, tandem_cuda_stream stream)
+{
+    pthread_mutex_lock(&mutex);
+    *is_capturing = stream && graph_is_captured(&stream->position);
+    pthread_mutex_unlock(&mutex);
+    return stand_in_next_error();
+}
+
 /* What the driver takes of the card for a graph. */
 static int64_t graph_bytes(void)
 {

@@ -191,6 +191,41 @@ static void streams_take_turns(void **state)
     assert_true(((const float *)(void *)result)[SIDE] == 35.0f); /* 5 + 6 + 7 + 8 + 9 */
 }
 
+/* A product is refused in a capture, which goes on with what is put there besides. */
+static void captures_go_on_without_products(void **state)
+{
+    const tandem_cuda_product_call call = good_call();
+    tandem_cuda_product_call empty = good_call();
+    const cuda_vendor *const vendor = &tandem_cuda_vendor;
+    tandem_cuda_stream stream = NULL;
+    tandem_cuda_graph graph = NULL;
+    uint32_t *const word = gpu_alloc_shared(sizeof *word);
+    empty.k = 0;
+    assert_int_equal(vendor->stream_open(&stream), 0);
+    memset(result, UNTOUCHED, N * sizeof(float));
+    for (int known = 0; known < 2; known++) { /* a kind that has no plan yet, and one that has */
+        *word = 1;
+        assert_int_equal(vendor->capture_begin(stream), 0);
+        check_product_refused(tandem_cuda_products_run(products, &call, stream, &error),
+                              "product: the stream is being captured");
+        check_product_refused(tandem_cuda_products_run(products, &empty, stream, &error),
+                              "product: the stream is being captured");
+        assert_int_equal(tandem_cuda_set_word(word, 5, stream), 0);
+        assert_int_equal(vendor->capture_end(&graph, stream), 0);
+        assert_int_equal(*word, 1);
+        assert_int_equal(vendor->graph_launch(graph, stream), 0);
+        assert_int_equal(vendor->stream_sync(stream), 0);
+        assert_int_equal(*word, 5);
+        vendor->graph_destroy(graph);
+        assert_int_equal(tandem_cuda_products_run(products, &call, stream, &error), TANDEM_OK);
+        assert_int_equal(vendor->stream_sync(stream), 0);
+        assert_true(((const float *)(void *)result)[SIDE] == 35.0f);
+        memset(result, UNTOUCHED, N * sizeof(float));
+    }
+    vendor->stream_close(stream);
+    gpu_free_shared(word);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +234,7 @@ int main(void)
         cmocka_unit_test(failures_are_reported_and_leave_nothing),
         cmocka_unit_test(memory_may_be_lacking),
         cmocka_unit_test_setup_teardown(streams_take_turns, open_products, close_products),
+        cmocka_unit_test_setup_teardown(captures_go_on_without_products, open_products, close_products),
     };
     return cmocka_run_group_tests(tests, open_matrices, close_matrices);
 }
