@@ -19,7 +19,7 @@ typedef struct known_algorithm {
 struct cuda_algorithm_cache {
     char where[WHERE_TEXT];
     uint64_t cache_bytes;
-    int autotune;
+    int autotune, has_no_trials;
     known_algorithm *known;
     int n_known, n_known_room;
     tandem_algorithm *tuned;
@@ -36,6 +36,11 @@ tandem_status cuda_algorithm_cache_open(cuda_algorithm_cache **out, const cuda_g
     cache->cache_bytes = gpu->cache_bytes;
     *out = cache;
     return TANDEM_OK;
+}
+
+void cuda_algorithm_cache_set_trials(cuda_algorithm_cache *cache, int are_made)
+{
+    cache->has_no_trials = !are_made;
 }
 
 void cuda_algorithm_cache_close(cuda_algorithm_cache *cache)
@@ -385,7 +390,8 @@ int cuda_choose_algorithm(cuda_algorithm *algorithm, cuda_algorithm_cache *cache
     if (n == 0) return CUBLASLT_NOT_SUPPORTED;
     algorithm_trial t = {.vendor = vendor, .stream = stream, .work = work};
     const int autotune = cache->autotune && (!known || known->is_guess) && n > 1;
-    if (work->c_bytes) failed = open_algorithm_trial(&t, autotune ? cache->cache_bytes : 0, candidate, n);
+    if (work->c_bytes && !cache->has_no_trials)
+        failed = open_algorithm_trial(&t, autotune ? cache->cache_bytes : 0, candidate, n);
     if (!failed && t.memory && autotune) failed = tune_algorithms(&t, &best, candidate, n);
     if (!failed) failed = first_that_runs(&chosen, &t, candidate, n, best);
     const int has_run = t.memory != NULL;

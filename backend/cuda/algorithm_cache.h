@@ -2,7 +2,8 @@
  *
  * Work that is in the cache uses the cached algorithm: same bits, same workspace. Other work uses the
  * library's first candidate that runs: it is tried once, over scratch memory. With autotune, each candidate
- * runs several times over operands outside the GPU's cache, and the fastest is used. */
+ * runs several times over operands outside the GPU's cache, and the fastest is used. Without trials it is the
+ * first that the library's check lets pass: no memory is taken, and the GPU is not waited for. */
 #pragma once
 
 #include "backend/cuda/vendor.h"
@@ -18,6 +19,7 @@ void cuda_algorithm_cache_close(cuda_algorithm_cache *cache);
 /* Adds the entries for this GPU and these versions that the cache lacks. The texts may be invalid. */
 tandem_status cuda_algorithm_cache_load(cuda_algorithm_cache *cache, const tandem_algorithm *choice, int n,
                                         int autotune, tandem_error *error);
+void cuda_algorithm_cache_set_trials(cuda_algorithm_cache *cache, int are_made); /* 1 at the opening */
 /* The algorithms tuned since the opening; valid until the next tuning. */
 const tandem_algorithm *cuda_algorithm_cache_tuned(const cuda_algorithm_cache *cache, int *n);
 

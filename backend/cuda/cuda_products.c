@@ -1,5 +1,8 @@
 /* cuda_products.c: the products of tandem/cuda_kernels.h: plans each kind of product once (product.c), and
- * runs it on streams of the caller, in one workspace. */
+ * runs it on streams of the caller, in one workspace.
+ *
+ * A plan takes the library's first guess untried. A trial takes and frees memory, for which the host waits
+ * for the GPU, and programs whose batches differ ask for new sizes again and again. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +24,7 @@ typedef struct planned_product {
 } planned_product;
 
 struct tandem_cuda_products {
-    cuda_device device; /* algorithms are tried on its stream */
+    cuda_device device; /* an algorithm that replaces one which did not run is tried on its stream */
     pthread_mutex_t mutex;
     tandem_cuda_event done; /* after the last call, in its stream */
     void *workspace;
@@ -56,6 +59,7 @@ tandem_status tandem_cuda_products_open(tandem_cuda_products **out, int index, t
     device->vendor = &tandem_cuda_vendor;
     tandem_status status = open_cuda_libraries(device, error);
     if (status == TANDEM_OK) {
+        cuda_algorithm_cache_set_trials(device->algorithm_cache, 0);
         const int failed = device->vendor->event_open(&products->done);
         if (failed) status = cuda_failure(device, "open an event", failed, error);
     }
@@ -157,11 +161,11 @@ static void name_product_kernel(tandem_kernel *kernel, tandem_op *op, const cuda
     kernel->task.from = call->a_type, kernel->task.to = call->c_type;
 }
 
-static const cuda_gemm *find_planned(const tandem_cuda_products *products, const int64_t key[N_KEY])
+static planned_product *find_planned(tandem_cuda_products *products, const int64_t key[N_KEY])
 {
     for (int i = 0; i < products->n_planned; i++)
         if (memcmp(products->planned[i].key, key, sizeof products->planned[i].key) == 0)
-            return &products->planned[i].gemm;
+            return &products->planned[i];
     return NULL;
 }
 
@@ -178,7 +182,8 @@ static void keep_planned(tandem_cuda_products *products, const int64_t key[N_KEY
     place->gemm = *gemm;
 }
 
-static tandem_status plan_cuda_product(const cuda_gemm **gemm, tandem_cuda_products *products,
+/* *is_new: it was not kept from an earlier call. */
+static tandem_status plan_cuda_product(planned_product **planned, int *is_new, tandem_cuda_products *products,
                                        const tandem_cuda_product_call *call, const tandem_kernel *kernel,
                                        tandem_error *error)
 {
@@ -193,8 +198,9 @@ static tandem_status plan_cuda_product(const cuda_gemm **gemm, tandem_cuda_produ
                                 call->a_transposed != 0,
                                 call->b_transposed != 0,
                                 call->accumulate != 0};
-    *gemm = find_planned(products, key);
-    if (*gemm) return TANDEM_OK;
+    *planned = find_planned(products, key);
+    *is_new = !*planned;
+    if (*planned) return TANDEM_OK;
     const cuda_product_spec spec = {.batch = call->batch,
                                     .m = call->m,
                                     .n = call->n,
@@ -207,8 +213,15 @@ static tandem_status plan_cuda_product(const cuda_gemm **gemm, tandem_cuda_produ
     const tandem_status status = cuda_gemm_open(&made, kernel, &spec, operand, call->c_type, 0, error);
     if (status != TANDEM_OK) return status;
     keep_planned(products, key, &made);
-    *gemm = find_planned(products, key);
+    *planned = find_planned(products, key);
     return TANDEM_OK;
+}
+
+/* Nothing finds it any more. */
+static void forget_planned(planned_product *planned, const cuda_device *device)
+{
+    cuda_gemm_close(&planned->gemm, device);
+    planned->key[0] = -1;
 }
 
 /* Freeing waits for what still uses the old one. */
@@ -254,6 +267,40 @@ static tandem_status refuse_capture(const cuda_device *device, tandem_cuda_strea
                             product_name);
 }
 
+/* On the kernel's stream, after the product before. *failed: the error of a library, or 0. */
+static tandem_status launch_cuda_product(int *failed, int *is_new, tandem_cuda_products *products,
+                                         const tandem_cuda_product_call *call, const tandem_kernel *kernel,
+                                         const cuda_device *on_stream, tandem_error *error)
+{
+    planned_product *planned = NULL;
+    tandem_status status = plan_cuda_product(&planned, is_new, products, call, kernel, error);
+    if (status == TANDEM_OK) status = reserve_workspace(products, planned->gemm.workspace_bytes, error);
+    if (status != TANDEM_OK) return status;
+    *failed = on_stream->vendor->stream_wait_event(on_stream->stream, products->done);
+    if (*failed) return cuda_failure(on_stream, "wait for the product before", *failed, error);
+    *failed = cuda_gemm_launch(&planned->gemm, on_stream, call->a, call->b, call->c, call->a_scale,
+                               call->b_scale, products->workspace);
+    if (*failed >= CUDA_FROM_CUBLASLT && *is_new) forget_planned(planned, on_stream);
+    return TANDEM_OK;
+}
+
+/* The library may refuse to run what its check lets pass. Then nothing has run, and the plan takes the next
+ * algorithm that runs in a trial. */
+static tandem_status launch_or_replan(tandem_cuda_products *products, const tandem_cuda_product_call *call,
+                                      const tandem_kernel *kernel, const cuda_device *on_stream,
+                                      tandem_error *error)
+{
+    cuda_algorithm_cache *const cache = products->device.algorithm_cache;
+    int failed = 0, is_new = 0;
+    tandem_status status = launch_cuda_product(&failed, &is_new, products, call, kernel, on_stream, error);
+    if (status == TANDEM_OK && failed >= CUDA_FROM_CUBLASLT && is_new) {
+        cuda_algorithm_cache_set_trials(cache, 1);
+        status = launch_cuda_product(&failed, &is_new, products, call, kernel, on_stream, error);
+        cuda_algorithm_cache_set_trials(cache, 0);
+    }
+    return status == TANDEM_OK ? cuda_kernel_result(kernel, failed, error) : status;
+}
+
 static tandem_status run_cuda_product(tandem_cuda_products *products, const tandem_cuda_product_call *call,
                                       tandem_cuda_stream stream, tandem_error *error)
 {
@@ -261,7 +308,6 @@ static tandem_status run_cuda_product(tandem_cuda_products *products, const tand
     cuda_device on_stream = products->device;
     tandem_kernel kernel;
     tandem_op op;
-    const cuda_gemm *gemm = NULL;
     int failed = vendor->set_device(products->device.index);
     if (failed) return cuda_failure(&on_stream, "become the current one", failed, error);
     on_stream.stream = stream;
@@ -269,14 +315,7 @@ static tandem_status run_cuda_product(tandem_cuda_products *products, const tand
     if (status != TANDEM_OK) return status;
     if (call->k == 0) return clear_result(call, &on_stream, error);
     name_product_kernel(&kernel, &op, &products->device, call);
-    status = plan_cuda_product(&gemm, products, call, &kernel, error);
-    if (status == TANDEM_OK) status = reserve_workspace(products, gemm->workspace_bytes, error);
-    if (status != TANDEM_OK) return status;
-    failed = vendor->stream_wait_event(stream, products->done);
-    if (failed) return cuda_failure(&on_stream, "wait for the product before", failed, error);
-    kernel.device = &on_stream;
-    status = cuda_gemm_run(gemm, &kernel, call->a, call->b, call->c, call->a_scale, call->b_scale,
-                           products->workspace, error);
+    status = launch_or_replan(products, call, &kernel, &on_stream, error);
     failed = vendor->event_record(products->done, stream);
     return status == TANDEM_OK && failed ? cuda_failure(&on_stream, "record an event", failed, error)
                                          : status;

@@ -218,7 +218,10 @@ tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, con
                              const tandem_dtype operand[2], tandem_dtype to, int keep_in_workspace,
                              tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
-/* scale_a, scale_b: on the GPU, of one-byte operands. c NULL: the result stays in the workspace. */
+/* scale_a, scale_b: on the GPU, of one-byte operands. c NULL: the result stays in the workspace. 0, or the
+ * error of a library. */
+int cuda_gemm_launch(const cuda_gemm *matmul, const cuda_device *device, const void *a, const void *b,
+                     void *c, const float *scale_a, const float *scale_b, void *workspace);
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a,
                             const void *b, void *c, const float *scale_a, const float *scale_b,
                             void *workspace, tandem_error *error);

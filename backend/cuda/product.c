@@ -122,11 +122,9 @@ void *cuda_gemm_result(const cuda_gemm *g, void *workspace)
     return cuda_workspace_at(workspace, g->result_offset);
 }
 
-tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, const void *a, const void *b,
-                            void *c, const float *scale_a, const float *scale_b, void *workspace,
-                            tandem_error *error)
+int cuda_gemm_launch(const cuda_gemm *g, const cuda_device *device, const void *a, const void *b, void *c,
+                     const float *scale_a, const float *scale_b, void *workspace)
 {
-    const cuda_device *device = kernel->device;
     const cuda_product_spec *s = &g->spec;
     void *const made = g->via_workspace ? cuda_gemm_result(g, workspace) : c;
     int failed = repack_operand(&a, cuda_workspace_at(workspace, g->a_offset), g->repack_a, g, g->m,
@@ -138,7 +136,15 @@ tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, con
         failed = cuda_planned_work_run(&g->chosen, device, &(cuda_operands){a, b, made, scale_a, scale_b},
                                        workspace);
     if (!failed && g->via_workspace && c) failed = finish_gemm(g, c, made, scale_a, scale_b, device->stream);
-    return cuda_kernel_result(kernel, failed, error);
+    return failed;
+}
+
+tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, const void *a, const void *b,
+                            void *c, const float *scale_a, const float *scale_b, void *workspace,
+                            tandem_error *error)
+{
+    return cuda_kernel_result(
+        kernel, cuda_gemm_launch(g, kernel->device, a, b, c, scale_a, scale_b, workspace), error);
 }
 
 /* --- A kernel that is one product ----------------------------------------------------------------------- */

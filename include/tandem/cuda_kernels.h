@@ -168,10 +168,10 @@ typedef struct tandem_cuda_product_call {
 
 /* Runs after all earlier work of `stream`, and after all calls with the same handle before: they share its
  * workspace, which grows to the largest need. Any number of threads may call. The handle's GPU becomes the
- * calling thread's current one. The first call of each kind (sizes, types, order) chooses an algorithm of the
- * library and tries it on a stream and in memory of its own, which waits for the GPU; later calls return at
- * once. The last 256 kinds are kept, and a name of some 100 bytes of each kind. A CUDA graph cannot capture
- * these calls: they are refused, and the capture goes on.
+ * calling thread's current one. The first call of each kind (sizes, types, order) asks the library on the
+ * host for an algorithm. The last 256 kinds are kept. The host waits for the GPU where the workspace grows,
+ * or where the library does not run its algorithm: another one is then tried in memory of its own. A CUDA
+ * graph cannot capture these calls: they are refused, and the capture goes on.
  *     TANDEM_USAGE       an argument is not allowed; it is named. The stream is being captured
  *     TANDEM_NO_KERNEL   this GPU, or the library, has no such product
  *     TANDEM_NO_MEMORY   on the host, or for the workspace on the GPU

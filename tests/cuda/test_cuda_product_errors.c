@@ -191,6 +191,38 @@ static void streams_take_turns(void **state)
     assert_true(((const float *)(void *)result)[SIDE] == 35.0f); /* 5 + 6 + 7 + 8 + 9 */
 }
 
+static void run_product(const tandem_cuda_product_call *call)
+{
+    if (tandem_cuda_products_run(products, call, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    assert_true(((const float *)(void *)result)[0] == 0 + 1 + 2);
+}
+
+/* A new kind runs once and takes no memory; only what the library refuses to run is tried. */
+static void kinds_are_planned_without_a_trial(void **state)
+{
+    tandem_cuda_product_call call = good_call();
+    const int64_t left = stand_in_memory_left;
+    call.n = 1, call.k = 3;
+    for (call.m = 1; call.m <= 3; call.m++) { /* the first one takes the workspace */
+        const int before = stand_in_runs;
+        run_product(&call);
+        assert_int_equal(stand_in_runs, before + 1);
+        stand_in_memory_left = 0;
+    }
+    stand_in_memory_left = left;
+    stand_in_n_failing = 1;
+    for (int again = 0; again < 2; again++) {
+        const int before = stand_in_runs;
+        run_product(&call);
+        assert_int_equal(stand_in_runs, before + 2 - again);
+    }
+    call.m = 5, stand_in_n_failing = 4;
+    assert_int_equal(tandem_cuda_products_run(products, &call, NULL, &error), TANDEM_NO_DEVICE);
+    stand_in_n_failing = 0;
+    run_product(&call);
+    memset(result, UNTOUCHED, N * sizeof(float));
+}
+
 /* A product is refused in a capture, which goes on with what is put there besides. */
 static void captures_go_on_without_products(void **state)
 {
@@ -234,6 +266,7 @@ int main(void)
         cmocka_unit_test(failures_are_reported_and_leave_nothing),
         cmocka_unit_test(memory_may_be_lacking),
         cmocka_unit_test_setup_teardown(streams_take_turns, open_products, close_products),
+        cmocka_unit_test_setup_teardown(kinds_are_planned_without_a_trial, open_products, close_products),
         cmocka_unit_test_setup_teardown(captures_go_on_without_products, open_products, close_products),
     };
     return cmocka_run_group_tests(tests, open_matrices, close_matrices);
