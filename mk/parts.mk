@@ -70,4 +70,4 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix plugins/slurm/,job_submit_
 # Benchmarks that tests look into: the knapsack problem of policy exact as a program of its own, and what
 # measures a card.
 MCKP = $(call objects,$(addprefix bench/mckp/,solve_mckp.c read_mckp.c))
-CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
+CARD_BENCH = $(call objects,$(addprefix bench/cuda/,attention.c kernels.c linear.c measure.c report.c))

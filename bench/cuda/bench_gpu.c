@@ -12,6 +12,10 @@ static const gpu_bench_sizes full_sizes = {
     .tokens = 15872,
     .hidden = 4096,
     .ffn = 16384,
+    .attention = {{16, 12, 1024, 64, 1, 1}, /* gpt2_small, with dropout and without */
+                  {16, 12, 1024, 64, 1, 0},
+                  {64, 12, 128, 64, 0, 1}, /* bert_base */
+                  {8, 12, 128, 64, 0, 1}},
     .samples = 15,
     .launches = 8};
 

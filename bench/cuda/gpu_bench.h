@@ -16,7 +16,13 @@
 
 #include "backend/cuda/operator.h"
 
-enum { GPU_COPIES = 3, GPU_TURNS = 2, GPU_MAX_SAMPLES = 64, GPU_MAX_MEMORY = 64 };
+enum { GPU_COPIES = 3, GPU_ATTENTIONS = 4, GPU_TURNS = 2, GPU_MAX_SAMPLES = 64, GPU_MAX_MEMORY = 64 };
+
+/* Of one layer. */
+typedef struct gpu_attention {
+    size_t batch, heads, tokens, depth;
+    int causal, has_dropout;
+} gpu_attention;
 
 typedef struct gpu_bench_sizes {
     uint64_t copy_bytes[GPU_COPIES];
@@ -24,7 +30,8 @@ typedef struct gpu_bench_sizes {
     size_t elements, columns;
     int64_t side;                /* of the square products */
     int64_t tokens, hidden, ffn; /* of the transformer layer */
-    int samples, launches;       /* a median is over so many samples, of so many launches each */
+    gpu_attention attention[GPU_ATTENTIONS];
+    int samples, launches; /* a median is over so many samples, of so many launches each */
 } gpu_bench_sizes;
 
 /* Of the card while it worked; all 0 before it did, or where they are not known. */
@@ -108,6 +115,15 @@ typedef struct gpu_linear {
  * not here. */
 tandem_status gpu_linear_time(gpu_linear *times, gpu_bench *c, int64_t tokens, int64_t in, int64_t out,
                               const char *precision, int is_delayed, tandem_error *error);
+
+/* --- attention.c: attention as the backend runs it ------------------------------------------------------ */
+
+typedef struct gpu_attention_times {
+    int64_t forward_ns, backward_ns; /* one launch; two together */
+} gpu_attention_times;
+/* In bf16. TANDEM_NO_KERNEL: the GPU is older than compute capability 8.0. It frees all memory. */
+tandem_status gpu_attention_time(gpu_attention_times *times, gpu_bench *c, const gpu_attention *shape,
+                                 tandem_error *error);
 
 /* --- report.c ------------------------------------------------------------------------------------------- */
 

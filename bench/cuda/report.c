@@ -255,6 +255,41 @@ static tandem_status measure_quantising(turns *of, tandem_error *error)
     return status;
 }
 
+/* A layer's products, forward two, backward five; of a causal one the half that counts. Backward makes seven,
+ * since it makes the scores twice. */
+static double attention_flops(const gpu_attention *a, int n_product)
+{
+    const double pairs = (double)(a->batch * a->heads) * (double)a->tokens * (double)a->tokens;
+    return 2 * n_product * pairs * (double)a->depth / (a->causal ? 2 : 1);
+}
+
+static tandem_status measure_attention(gpu_bench *c, tandem_error *error)
+{
+    char cells[6][GPU_CELL], name[64];
+    fprintf(c->out, "\n%-38s %10s %14s %8s %10s %14s %8s\n", "attention bf16", "forward", "rate", "of bf16",
+            "backward", "rate", "of bf16");
+    for (int k = 0; k < GPU_ATTENTIONS; k++) {
+        const gpu_attention *const a = &c->sizes.attention[k];
+        const double forward = attention_flops(a, 2), backward = attention_flops(a, 5);
+        gpu_attention_times t = {-1, -1};
+        tandem_error aside = {0};
+        const tandem_status status = gpu_attention_time(&t, c, a, &aside);
+        if (is_fatal(status)) {
+            *error = aside;
+            return status;
+        }
+        (void)snprintf(name, sizeof name, "%zu x %zu x %zu x %zu%s%s", a->batch, a->heads, a->tokens,
+                       a->depth, a->causal ? ", causal" : "", a->has_dropout ? ", dropout" : "");
+        fprintf(c->out, "%-38s %10s %14s %8s %10s %14s %8s\n", name, gpu_print_ns(cells[0], t.forward_ns),
+                gpu_print_rate(cells[1], forward, t.forward_ns, "FLOP"),
+                gpu_print_share(cells[2], forward * 1e9 / (double)t.forward_ns, c->bf16_flops_per_s),
+                gpu_print_ns(cells[3], t.backward_ns),
+                gpu_print_rate(cells[4], backward, t.backward_ns, "FLOP"),
+                gpu_print_share(cells[5], backward * 1e9 / (double)t.backward_ns, c->bf16_flops_per_s));
+    }
+    return TANDEM_OK;
+}
+
 static tandem_status measure_kernels(gpu_bench *c, tandem_error *error)
 {
     turns of = {.c = c};
@@ -278,7 +313,7 @@ static tandem_status measure_kernels(gpu_bench *c, tandem_error *error)
     }
     if (status == TANDEM_OK) status = measure_quantising(&of, error);
     gpu_free_all(c);
-    return status;
+    return status == TANDEM_OK ? measure_attention(c, error) : status;
 }
 
 /* --- The transformer layer ------------------------------------------------------------------------------ */

@@ -6,15 +6,17 @@
 #include "tests/cuda/stand_in.h"
 #include "tests/support/tandem_test.h"
 
-static const gpu_bench_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
-                                      .elements = 16 * 16384,
-                                      .columns = 256,
-                                      .side = 32,
-                                      .tokens = 16,
-                                      .hidden = 16,
-                                      .ffn = 32,
-                                      .samples = 1,
-                                      .launches = 1};
+static const gpu_bench_sizes small = {
+    .copy_bytes = {1 << 10, 1 << 12, 1 << 14},
+    .elements = 16 * 16384,
+    .columns = 256,
+    .side = 32,
+    .tokens = 16,
+    .hidden = 16,
+    .ffn = 32,
+    .attention = {{1, 2, 40, 64, 1, 1}, {1, 2, 40, 64, 1, 0}, {2, 1, 24, 64, 0, 1}, {1, 1, 8, 32, 0, 0}},
+    .samples = 1,
+    .launches = 1};
 
 static void cells_are_what_they_say(void **state)
 {
@@ -77,10 +79,20 @@ static void every_table_is_whole(void **state)
     gpu_bench c = {.device = device, .sizes = small};
     char *text = report_of(&c, TANDEM_OK);
     assert_true(c.copy_bytes_per_s > 0 && c.bf16_flops_per_s > 0);
-    static const char *const starts[] = {
-        "copy of 1.00 KiB",   "copy of 16.0 KiB",          "int8 32 x 32 x 32",        "bf16 32 x 32 x 32",
-        "fp8 32 x 32 x 32",   "fp8 slow 32 x 32 x 32",     "QKV            int8_full", "all four       bf16",
-        "all four       fp8", "all four       fp8 delayed"};
+    static const char *const starts[] = {"copy of 1.00 KiB",
+                                         "copy of 16.0 KiB",
+                                         "int8 32 x 32 x 32",
+                                         "bf16 32 x 32 x 32",
+                                         "fp8 32 x 32 x 32",
+                                         "fp8 slow 32 x 32 x 32",
+                                         "1 x 2 x 40 x 64, causal, dropout ",
+                                         "1 x 2 x 40 x 64, causal ",
+                                         "2 x 1 x 24 x 64, dropout ",
+                                         "1 x 1 x 8 x 32 ",
+                                         "QKV            int8_full",
+                                         "all four       bf16",
+                                         "all four       fp8",
+                                         "all four       fp8 delayed"};
     for (size_t k = 0; k < sizeof starts / sizeof *starts; k++) {
         const char *line = line_of(text, starts[k]);
         assert_non_null(line);
@@ -101,6 +113,21 @@ static void every_table_is_whole(void **state)
     free(text);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_handles(), 0);
+}
+
+static void older_cards_have_no_attention_in_bf16(void **state)
+{
+    void *device = NULL;
+    tandem_error error = {0};
+    gpu_attention_times times = {7, 7};
+    stand_in_gpu.major = 7, stand_in_gpu.minor = 5;
+    assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
+    stand_in_gpu.major = 9, stand_in_gpu.minor = 0;
+    gpu_bench c = {.device = device, .sizes = small};
+    assert_int_equal(gpu_attention_time(&times, &c, &small.attention[0], &error), TANDEM_NO_KERNEL);
+    assert_non_null(strstr(error.text, "this GPU has 7.5"));
+    assert_true(times.forward_ns == 7 && times.backward_ns == 7 && c.n_memory == 0);
+    tandem_cuda_backend.close(device);
 }
 
 static void what_fails_leaves_nothing(void **state)
@@ -137,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_are_what_they_say),
         cmocka_unit_test(every_table_is_whole),
+        cmocka_unit_test(older_cards_have_no_attention_in_bf16),
         cmocka_unit_test(what_fails_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
