@@ -196,6 +196,8 @@ static tandem_status copy_gradients_to_host(const tandem_executor *executor, int
     return status;
 }
 
+/* The loss is copied here, on the compute stream: the first bucket's task is its last reader, so after it the
+ * arena may hold another value in its place. With several ranks it must leave before that bucket, too. */
 tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b, int64_t micro_index,
                                           tandem_error *error)
 {
