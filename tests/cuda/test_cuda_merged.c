@@ -217,10 +217,31 @@ static void merged_tasks_have_parts_of_the_time(void **state)
     (void)state;
 }
 
+/* The first step finds empty histories: each of their casts is a launch more than in the next one. An
+ * observer keeps both from being graphs. */
+static void first_casts_are_two_launches(void **state)
+{
+    const merged_run o = open_merged_run("gpt_tiny:width=32,depth=1,length=8", TANDEM_PRECISION_FP8, 0, 2, 0);
+    int launched[2], n_cast = 0;
+    double loss = 0;
+    for (int t = 0; t < o.step->n_task; t++) n_cast += tandem_step_amax_history(o.step, t) >= 0;
+    assert_true(n_cast > 10);
+    o.backend->executor_observe(o.executor, look_between, NULL);
+    for (int i = 0; i < 2; i++) {
+        const int before = *launches;
+        assert_int_equal(o.backend->executor_step(o.executor, i, &loss, NULL), TANDEM_OK);
+        launched[i] = *launches - before;
+    }
+    assert_int_equal(launched[0] - launched[1], n_cast);
+    close_merged_run(&o);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(merged_tasks_have_the_bits_of_tasks_alone),
                                        cmocka_unit_test(products_without_an_algorithm_are_separate),
-                                       cmocka_unit_test(merged_tasks_have_parts_of_the_time)};
+                                       cmocka_unit_test(merged_tasks_have_parts_of_the_time),
+                                       cmocka_unit_test(first_casts_are_two_launches)};
     return cmocka_run_group_tests(tests, open_merged_stand_in, NULL);
 }
