@@ -897,7 +897,7 @@ static void a_rank_killed_between_the_ring_and_the_shards_is_named_by_all(void *
     assert_all_blame(3, 1, "rank 1 died during a reduce-scatter (");
 }
 
-/* With choice 0 and 1 about the borders, with 2 about what to do. */
+/* With choice 0 and 1 about the borders, with 2 and 3 about what to do. */
 static int disagree_about_shards(board *my, int rank)
 {
     tandem_comm *comm = NULL;
@@ -910,8 +910,10 @@ static int disagree_about_shards(board *my, int rank)
     if (my->choice < 2) {
         if (rank == 1) border[1] += 16;
         EXPECT(scatter_or_gather_once(my, comm, data, border, error) == TANDEM_RANK_FAILED);
-    } else if (rank == 1) {
+    } else if (rank == 1 && my->choice == 2) {
         EXPECT(tandem_comm_sum_f32(comm, data, N_SHARED_OUT, 1, error) == TANDEM_RANK_FAILED);
+    } else if (rank == 1) {
+        EXPECT(tandem_comm_gather_shards(comm, data, N_SHARED_OUT, border, 1, error) == TANDEM_RANK_FAILED);
     } else {
         EXPECT(tandem_comm_scatter_gradients(comm, data, N_SHARED_OUT, border, 1, error) ==
                TANDEM_RANK_FAILED);
@@ -924,7 +926,7 @@ static int disagree_about_shards(board *my, int rank)
 static void ranks_that_disagree_about_shards_fail(void **state)
 {
     b->timeout_ns = 300 * (int64_t)MS;
-    for (b->choice = 0; b->choice < 3; b->choice++) {
+    for (b->choice = 0; b->choice < 4; b->choice++) {
         run_ranks(3, disagree_about_shards);
         assert_all_blame(3, -1, "disagree");
         remove_store();

@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "tests/support/tandem_test.h"
 
-enum { MAX_RANK = 5, GIVEN_UP_S = 60, N_DRAWN = 3, LARGEST = 1500007 };
+enum { MAX_RANK = 5, GIVEN_UP_S = 180, N_DRAWN = 3, LARGEST = 1500007 };
 
 /* The largest has several slices of 512 KiB per chunk, in bf16 too, and more than a window of them in all. */
 static const size_t sizes[] = {1, 15, 16, 17, 33, 1000, 4097, 100003, LARGEST};
