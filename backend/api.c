@@ -74,6 +74,7 @@ static const tandem_backend_api backend_api = {
     .worker_gather = tandem_worker_gather,
     .worker_broadcast = tandem_worker_broadcast,
     .executor_open = tandem_executor_open,
+    .executor_plan = tandem_executor_plan,
     .executor_close = tandem_executor_close,
     .executor_set_rate = api_set_rate,
     .executor_set_emulation = tandem_executor_set_emulation,

@@ -1,4 +1,5 @@
 /* remedies.c: changes that save memory. Each is planned and replayed, not estimated. */
+#include "allocator/problem.h"
 #include "tandem/advanced/allocator.h"
 #include "tandem/advanced/zero.h"
 #include "tandem/record.h"
@@ -54,16 +55,19 @@ static tandem_status open_variation(tandem_workload *made, const remedy_search *
     return tandem_plan_uniform(varied, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
 }
 
-/* Memory, and the step time if all costs are known, else −1. With --zero, shards are counted and times must
- * be known. */
+/* Memory, and the step time if all costs are known, else −1. With --zero, shards are counted, which takes
+ * times: without them it is no remedy. */
 static tandem_status evaluate_variation(tandem_memory *memory, int64_t *step_ns, tandem_replayer *replayer,
                                         const remedy_search *s, tandem_error *error)
 {
     tandem_replay replay;
     if (s->sharding) {
         tandem_zero zero;
-        const tandem_status status = tandem_replayer_zero(&zero, replayer, s->sharding, error);
-        if (status != TANDEM_OK) return status;
+        tandem_error why = {0};
+        const tandem_status status = tandem_replayer_zero(&zero, replayer, s->sharding, &why);
+        if (status == TANDEM_MISSING) memory->peak = UINT64_MAX;
+        if (status != TANDEM_OK)
+            return status == TANDEM_MISSING ? TANDEM_OK : tandem_error_forward(status, &why, error);
         *memory = zero.memory[s->c];
         *step_ns = zero.replay.step_ns;
         return TANDEM_OK;

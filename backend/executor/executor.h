@@ -103,6 +103,8 @@ struct tandem_executor {
 unsigned char *tandem_executor_place(const tandem_executor *executor, int id);
 tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
+tandem_status tandem_executor_plan(tandem_memory *memory, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error);
 void tandem_executor_close(tandem_executor *executor);
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss,
                                    tandem_error *error);

@@ -221,6 +221,16 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     return TANDEM_OK;
 }
 
+tandem_status tandem_executor_plan(tandem_memory *memory, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error)
+{
+    tandem_executor *executor = NULL;
+    const tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
+    if (status == TANDEM_OK) *memory = executor->memory;
+    tandem_executor_close(executor);
+    return status;
+}
+
 void tandem_executor_close(tandem_executor *executor)
 {
     if (!executor) return;

@@ -427,6 +427,21 @@ static int64_t replay_step_samples(const replay_context *r)
     return tandem_cluster_samples(&r->workload->plan->cluster, r->workload->plan->step.n_micro);
 }
 
+/* As a training would choose them, by the memory of the plain step. */
+static tandem_status fit_replayed_shards(replay_context *r, tandem_error *error)
+{
+    uint64_t room[TANDEM_MAX_CLASS];
+    const tandem_cluster *cluster = &r->workload->cluster;
+    const tandem_step *step = tandem_replayer_step(r->replayer, 0);
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_memory *memory = tandem_replayer_memory(r->replayer, c);
+        const uint64_t limit = tandem_cluster_memory_limit(cluster, c),
+                       other = memory->peak - memory->optimizer + tandem_step_shard_rounding(step);
+        room[c] = limit == 0 ? UINT64_MAX : limit > other ? limit - other : 0;
+    }
+    return tandem_cluster_fit_shards(&r->sharding, cluster, room, tandem_step_state_bytes(step), error);
+}
+
 static tandem_status replay_plan(replay_context *r, tandem_error *error)
 {
     const cli_options *options = r->options;
@@ -441,6 +456,7 @@ static tandem_status replay_plan(replay_context *r, tandem_error *error)
         status = tandem_replayer_run(
             r->replayer, &r->result,
             TANDEM_REPLAY_MEMORY | (needs_events(options) ? TANDEM_REPLAY_EVENTS : 0u), error);
+    if (status == TANDEM_OK && tandem_shards_fit(options->shards)) status = fit_replayed_shards(r, error);
     if (status == TANDEM_OK && options->zero) {
         status = tandem_replayer_zero(&r->zero, r->replayer, &r->sharding, error);
         r->result = r->zero.replay;

@@ -150,9 +150,18 @@ uint64_t tandem_cluster_memory_limit(const tandem_cluster *cluster, int c);
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
 /* tandem_cluster_shard: how its ranks share the training's state in a stage of ZeRO, 0 to 3. shards: "even",
- * NULL as well, or the share of a rank in each class, "1,3". TANDEM_USAGE; *sharding unchanged then. */
+ * NULL as well; the share of a rank in each class, "1,3"; or "fit", which is even until
+ * tandem_cluster_fit_shards. TANDEM_USAGE; *sharding unchanged then. */
 tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_cluster *cluster, int stage,
                                    const char *shards, tandem_error *error);
+int tandem_shards_fit(const char *shards); /* whether that is "fit"; NULL is fine */
+/* tandem_cluster_fit_shards: equal shards but where a class has no room for them: it then keeps what fits,
+ * and the others keep the rest.
+ *   room   bytes that a rank of each class has for shards; UINT64_MAX = no limit
+ *   state  bytes of all state
+ * TANDEM_INFEASIBLE: all ranks together lack room; says how much. *sharding unchanged then. */
+tandem_status tandem_cluster_fit_shards(tandem_sharding *sharding, const tandem_cluster *cluster,
+                                        const uint64_t *room, uint64_t state, tandem_error *error);
 /* The cores of all ranks: those of its device (tandem_device_cores) for each. */
 int64_t tandem_cluster_n_core(const tandem_cluster *cluster);
 /* Whether a device has a precision whose backward products read f16, so that plans may need a loss scale. */

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "tandem/cluster.h"
 
 static tandem_status refuse_shares(const char *shards, const tandem_cluster *cluster, tandem_error *error)
 {
     return tandem_error_set(
         error, TANDEM_USAGE,
-        "shards '%s': give \"even\", or the share of a rank in each of %d classes, such as "
+        "shards '%s': give \"even\", \"fit\", or the share of a rank in each of %d classes, such as "
         "\"1,3\": whole numbers from 0 to %d, not all 0",
         shards, cluster->n_class, (int)TANDEM_MAX_SHARE_UNITS);
 }
@@ -37,6 +38,8 @@ static tandem_status read_shares(tandem_sharding *to, const char *shards, const 
 
 _Static_assert((int)TANDEM_MAX_SHARE >= (int)TANDEM_MAX_CLASS, "each class has a share");
 
+int tandem_shards_fit(const char *shards) { return shards && strcmp(shards, "fit") == 0; }
+
 tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_cluster *cluster, int stage,
                                    const char *shards, tandem_error *error)
 {
@@ -46,10 +49,64 @@ tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_clust
     if (stage == 0 && shards)
         return tandem_error_set(error, TANDEM_USAGE, "shards '%s' without a stage of ZeRO. Give --zero 1",
                                 shards);
-    if (shards && strcmp(shards, "even") != 0) {
+    if (tandem_shards_fit(shards) && stage > 1)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "shards fit memory in stage 1, where the rest does not depend on them, not in "
+            "stage %d. Give shares, such as \"1,3\"",
+            stage);
+    if (shards && strcmp(shards, "even") != 0 && !tandem_shards_fit(shards)) {
         const tandem_status status = read_shares(&made, shards, cluster, error);
         if (status != TANDEM_OK) return status;
     }
     *sharding = made;
+    return TANDEM_OK;
+}
+
+/* --- By memory ------------------------------------------------------------------------------------------ */
+
+/* What all ranks keep where each keeps `most` bytes, or its room. */
+static double kept_bytes(const tandem_cluster *cluster, const uint64_t *room, double most)
+{
+    double kept = 0;
+    for (int c = 0; c < cluster->n_class; c++)
+        kept += cluster->classes[c].n_rank * ((double)room[c] < most ? (double)room[c] : most);
+    return kept;
+}
+
+static tandem_status lack_room(const tandem_cluster *cluster, const uint64_t *room, uint64_t state,
+                               tandem_error *error)
+{
+    char needed[TANDEM_QUANTITY_TEXT], there[TANDEM_QUANTITY_TEXT];
+    const uint64_t has_room = (uint64_t)kept_bytes(cluster, room, (double)UINT64_MAX);
+    return tandem_error_set(
+        error, TANDEM_INFEASIBLE,
+        "the optimizer's state takes %s, and all %d ranks together have room for %s of it "
+        "within their limits of memory. Give them more, or a smaller --batch",
+        tandem_quantity_print_bytes(needed, sizeof needed, state), tandem_cluster_n_rank(cluster),
+        tandem_quantity_print_bytes(there, sizeof there, has_room));
+}
+
+tandem_status tandem_cluster_fit_shards(tandem_sharding *sharding, const tandem_cluster *cluster,
+                                        const uint64_t *room, uint64_t state, tandem_error *error)
+{
+    double most = (double)state / tandem_cluster_n_rank(cluster), high = (double)state;
+    int is_even = 1;
+    for (int c = 0; c < cluster->n_class; c++) is_even &= (double)room[c] >= most;
+    if (is_even) return TANDEM_OK;
+    if (kept_bytes(cluster, room, high) < (double)state) return lack_room(cluster, room, state, error);
+    for (int k = 0; k < 60; k++) {
+        const double middle = (most + high) / 2;
+        if (kept_bytes(cluster, room, middle) < (double)state)
+            most = middle;
+        else
+            high = middle;
+    }
+    sharding->n_share = cluster->n_class;
+    for (int c = 0; c < cluster->n_class; c++) {
+        const double kept = (double)room[c] < high ? (double)room[c] / high : 1;
+        sharding->class_ranks[c] = cluster->classes[c].n_rank;
+        sharding->class_units[c] = (int)(kept * TANDEM_MAX_SHARE_UNITS); /* down: a class keeps no more */
+    }
     return TANDEM_OK;
 }

@@ -1,6 +1,9 @@
 #include "runtime/train/train_sharding.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/append.h"
 
 static tandem_status check_sharded_training(const tandem_train_request *request,
                                             const tandem_cluster *cluster, tandem_error *error)
@@ -30,11 +33,54 @@ tandem_status train_sharding_make(tandem_sharding *sharding, const tandem_train_
                                   const tandem_cluster *cluster, int rank, tandem_error *error)
 {
     tandem_sharding made;
-    tandem_status status =
-        tandem_cluster_shard(&made, cluster, request->zero, request->shards, error);
+    tandem_status status = tandem_cluster_shard(&made, cluster, request->zero, request->shards, error);
     if (status == TANDEM_OK && request->zero) status = check_sharded_training(request, cluster, error);
     if (status != TANDEM_OK) return status;
     made.rank = rank;
     *sharding = request->zero && made.n_rank > 1 ? made : (tandem_sharding){0};
     return TANDEM_OK;
+}
+
+/* --- By memory ------------------------------------------------------------------------------------------ */
+
+/* What a rank has for shards; UINT64_MAX without a limit. */
+static uint64_t room_for_shards(const training_rank *rank, const tandem_cluster *cluster,
+                                const tandem_memory *memory)
+{
+    const uint64_t limit = tandem_cluster_memory_limit(cluster, rank->class_index),
+                   other = memory->peak - memory->optimizer + tandem_step_shard_rounding(rank->step);
+    return limit == 0 ? UINT64_MAX : limit > other ? limit - other : 0;
+}
+
+static void note_shares(const tandem_sharding *s, const tandem_cluster *cluster,
+                        const tandem_listener *listener)
+{
+    char said[512] = "";
+    for (int c = 0; c < s->n_share; c++)
+        (void)tandem_append(said, sizeof said, "%s%d for a rank of %s", c ? ", " : "", s->class_units[c],
+                            cluster->classes[c].device.name);
+    runtime_note(listener, "shards of the optimizer's state that fit: %s", s->n_share ? said : "equal ones");
+}
+
+tandem_status train_sharding_fit(training_rank *rank, const tandem_cluster *cluster,
+                                 const tandem_memory *memory, const tandem_listener *listener,
+                                 tandem_error *error)
+{
+    const int n_rank = rank->self.n_rank;
+    const uint64_t mine = room_for_shards(rank, cluster, memory);
+    uint64_t room[TANDEM_MAX_CLASS], *all = malloc((size_t)n_rank * sizeof *all);
+    if (!all) return tandem_no_memory(error, "for the room of %d ranks", n_rank);
+    tandem_status status = rank->backend->worker_gather(rank->worker, &mine, all, sizeof mine, error);
+    for (int c = 0; c < cluster->n_class; c++) room[c] = UINT64_MAX;
+    for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
+        uint64_t *of_class = &room[tandem_cluster_class_of(cluster, r)];
+        if (all[r] < *of_class) *of_class = all[r];
+    }
+    free(all);
+    if (status == TANDEM_OK)
+        status = tandem_cluster_fit_shards(&rank->sharding, cluster, room,
+                                           tandem_step_state_bytes(rank->step), error);
+    if (status == TANDEM_INFEASIBLE && error) error->rank = 0;
+    if (status == TANDEM_OK && rank->self.rank == 0) note_shares(&rank->sharding, cluster, listener);
+    return status;
 }

@@ -95,8 +95,11 @@ tandem_status training_rank_open_step(training_rank *rank, const tandem_workload
     const tandem_cluster_class *class = &workload->cluster.classes[rank->class_index];
     const tandem_graph *graph = workload->graph[rank->class_index];
     tandem_step_options options = workload->plan->step;
-    tandem_status status =
-        train_sharding_make(&options.sharding, request, &workload->cluster, rank->self.rank, error);
+    tandem_status status = TANDEM_OK;
+    if (!rank->is_sharding_known)
+        status = train_sharding_make(&rank->sharding, request, &workload->cluster, rank->self.rank, error);
+    rank->is_sharding_known = 1;
+    options.sharding = rank->sharding;
     if (status == TANDEM_OK)
         status = tandem_device_open_step(&rank->step, &class->device, graph, request->bucket_bytes, &options,
                                          error);
@@ -124,9 +127,10 @@ static tandem_status make_emulation(tandem_emulation *emulation, const tandem_tr
                                      : TANDEM_OK;
 }
 
+/* Opens the executor; memory not NULL: only plans what it would take. */
 static tandem_status open_training_executor(training_rank *rank, const tandem_workload *workload,
                                             const tandem_train_request *request, const float *weight,
-                                            tandem_error *error)
+                                            tandem_memory *memory, tandem_error *error)
 {
     const uint64_t limit = tandem_cluster_memory_limit(&workload->cluster, rank->class_index);
     const int has_data_seed = request->has_data_seed;
@@ -155,7 +159,23 @@ static tandem_status open_training_executor(training_rank *rank, const tandem_wo
                                                 .evaluate_in_plan = request->evaluate_in_plan,
                                                 .allow_nan = request->allow_nan,
                                                 .late_results = rank->extra.late_results};
-    return rank->backend->executor_open(&rank->executor, rank->worker, &executor_options, error);
+    return memory ? rank->backend->executor_plan(memory, rank->worker, &executor_options, error)
+                  : rank->backend->executor_open(&rank->executor, rank->worker, &executor_options, error);
+}
+
+/* All ranks: the shares that fit into the ranks' limits of memory, for which the step is opened again. */
+static tandem_status fit_shards(training_rank *rank, const tandem_workload *workload,
+                                const tandem_train_request *request, tandem_error *error)
+{
+    tandem_memory memory;
+    if (!tandem_shards_fit(request->shards) || rank->sharding.stage == 0) return TANDEM_OK;
+    tandem_status status = open_training_executor(rank, workload, request, NULL, &memory, error);
+    if (status == TANDEM_OK)
+        status = train_sharding_fit(rank, &workload->cluster, &memory, &request->listener, error);
+    if (status != TANDEM_OK) return status;
+    tandem_step_close(rank->step);
+    rank->step = NULL;
+    return training_rank_open_step(rank, workload, request, error);
 }
 
 tandem_status training_rank_load_algorithms(const tandem_backend_api *backend, tandem_worker *worker,
@@ -260,7 +280,8 @@ tandem_status training_rank_open(training_rank *rank, const tandem_workload *wor
     if (status == TANDEM_OK) status = training_rank_open_step(rank, workload, request, error);
     if (status == TANDEM_OK) status = open_training_worker(rank, workload, request, error);
     if (status == TANDEM_OK) status = load_stored_algorithms(rank, request, error);
-    if (status == TANDEM_OK) status = open_training_executor(rank, workload, request, NULL, error);
+    if (status == TANDEM_OK) status = fit_shards(rank, workload, request, error);
+    if (status == TANDEM_OK) status = open_training_executor(rank, workload, request, NULL, NULL, error);
     if (status == TANDEM_OK)
         training_rank_note_transport(rank->backend, rank->worker, self->rank, &request->listener);
     else
@@ -304,7 +325,7 @@ tandem_status training_rank_resume(training_rank *rank, const tandem_workload *w
     close_training_executor(rank);
     (void)malloc_trim(0); /* what was taken meanwhile */
     tandem_status status = training_rank_open_step(rank, workload, request, error);
-    if (status == TANDEM_OK) status = open_training_executor(rank, workload, request, weight, error);
+    if (status == TANDEM_OK) status = open_training_executor(rank, workload, request, weight, NULL, error);
     return status == TANDEM_OK ? rank->backend->executor_restore(rank->executor, path, &info, error) : status;
 }
 

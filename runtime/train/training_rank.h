@@ -26,6 +26,8 @@ typedef struct training_rank {
     int class_index; /* class of this rank */
     training_extras extra;
     train_config config;
+    tandem_sharding sharding; /* of the step */
+    int is_sharding_known;
     tandem_step *step;
     tandem_data data;
     uint64_t data_hash;   /* tandem_data_hash of it; 0 where neither another rank nor a checkpoint asks */

@@ -58,3 +58,18 @@ int64_t tandem_step_shard_elements(const tandem_step *step)
     const tandem_shard last = tandem_step_shard(step, step->n_bucket - 1);
     return last.start + last.elements;
 }
+
+static uint64_t n_state(const tandem_step *step)
+{
+    return (uint64_t)tandem_optimizer_n_state(step->graph->optimizer.kind);
+}
+
+uint64_t tandem_step_state_bytes(const tandem_step *step)
+{
+    return (uint64_t)step->n_flat * sizeof(float) * n_state(step);
+}
+
+uint64_t tandem_step_shard_rounding(const tandem_step *step)
+{
+    return (uint64_t)step->n_bucket * SHARD_ALIGNMENT * sizeof(float) * n_state(step);
+}

@@ -56,6 +56,28 @@ run 0 replay "${model[@]:0:6}" --cluster "2*t4@2 net=10Gbit/s,5us" --predict --j
 [ "$(field optimizer out)" -gt $((halves * 19 / 10)) ] && [ "$halves" -gt 0 ]
 report "equal shards of two ranks halve the state that is planned" $?
 
+# Shards that fit: one of two ranks has no room for an equal shard, so the other keeps more than half. Both
+# are within their limits, and to the bit as without shards.
+fitted=("${model[@]:0:6}" --cluster "$weakest + $weakest batch=2" --steps 3)
+train 0 plain "${fitted[@]}"
+run 0 replay "${model[@]:0:6}" --cluster "2*t4@2 net=10Gbit/s,5us" --predict --json
+state=$(field optimizer out)
+least=$(($(field allocated_bytes plain.json | sort -n | head -n 1) - state * 4 / 5))
+train 1 none "${fitted[@]}" --memory "1GiB,${least}B"
+report "a rank without room for all of the state is refused" $?
+train 1 none "${fitted[@]}" --memory "1GiB,${least}B" --zero 1
+report "and with equal shards" $?
+train 0 fits "${fitted[@]}" --memory "1GiB,${least}B" --zero 1 --shards fit && same_training plain fits &&
+    as_planned fits && [ "$(field allocated_bytes fits.json | tail -n 1)" -le "$least" ] &&
+    [ "$(field allocated_bytes fits.json | tail -n 1)" -gt $((least - state / 50 - 2000)) ]
+report "shards that fit train it within its limit, to the bit" $?
+train 1 none "${fitted[@]}" --memory "${least}B,${least}B" --zero 1 --shards fit
+grep -q "have room for .* of it within their limits of memory" err
+report "what fits nowhere is said with what lacks" $?
+train 0 fits "${fitted[@]}" --memory 1GiB --zero 1 --shards fit && train 0 even "${fitted[@]}" --zero 1 &&
+    [ "$(field allocated_bytes fits.json)" = "$(field allocated_bytes even.json)" ]
+report "equal shards are kept where they fit" $?
+
 # A checkpoint has no layout: a run goes on in any other one, to the bit.
 adamw=(--model vit_tiny:width=16,heads=2,depth=1,patch=14 --batch 4 --bucket 3000B --clip 0.5)
 two="$weakest + $weakest batch=2"

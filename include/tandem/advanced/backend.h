@@ -195,6 +195,10 @@ typedef struct tandem_backend_api {
      * */
     tandem_status (*executor_open)(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
+    /* What the executor would take, without memory or other ranks: the plan with its kernels' workspaces.
+     * Errors of executor_open that do not depend on memory. */
+    tandem_status (*executor_plan)(tandem_memory *memory, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error);
     void (*executor_close)(tandem_executor *executor);
     /* Sets the learning rate of the following steps; before the first call it is the optimizer's. */
     void (*executor_set_rate)(tandem_executor *executor, float rate);

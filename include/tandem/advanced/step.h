@@ -179,6 +179,8 @@ typedef struct tandem_shard {
 } tandem_shard;
 tandem_shard tandem_step_shard(const tandem_step *step, int b); /* cost: O(b) */
 int64_t tandem_step_shard_elements(const tandem_step *step);    /* of all buckets; n_flat without sharding */
+uint64_t tandem_step_state_bytes(const tandem_step *step);      /* of all state, of all ranks */
+uint64_t tandem_step_shard_rounding(const tandem_step *step);   /* bytes that a shard's borders may add */
 
 /* The tasks that compute an operator's forward pass, wgrad and dgrad; −1: it has none. */
 typedef struct tandem_op_tasks {
