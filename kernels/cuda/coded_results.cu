@@ -158,21 +158,17 @@ template <typename T> struct bias_gelu_octet {
     }
 };
 
-/* The largest magnitude of what the thread makes of x[n], whole octets; also rounds it where `work` does. */
-template <int N = 0, typename T, typename Work>
+/* Rounds what the thread makes of x[n], whole octets; the largest magnitude of that. */
+template <int IS_ALONE, typename T, typename Work>
 static __device__ __forceinline__ uint32_t for_gelu_octets(const T *x, size_t n,
-                                                           const bias_gelu_octet<T> &make, size_t first,
-                                                           size_t stride, Work work)
+                                                           const bias_gelu_octet<T> &make, Work work)
 {
     uint32_t bits = 0;
-    for_octets<READ_ONLY, N>(
-        x, n,
-        [&](size_t o, float value[OCTET]) {
-            make(value, o);
-            bits = max(bits, octet_largest(value));
-            work(o, value);
-        },
-        first, stride);
+    for_octets_of_part<IS_ALONE>(x, n, [&](size_t o, float value[OCTET]) {
+        make(value, o);
+        bits = max(bits, octet_largest(value));
+        work(o, value);
+    });
     return bits;
 }
 
@@ -188,12 +184,8 @@ KERNEL bias_gelu_coded(coded_output out, const T *__restrict__ x /* [n] */, size
     };
     round_delayed<To>(
         out.scale, out.of,
-        [&](float inverse) {
-            return for_gelu_octets(x, n, make, first_item(), all_items(), round_octet(inverse));
-        },
-        [&](float inverse) {
-            for_gelu_octets<FEW_REGISTERS>(x, n, make, threadIdx.x, THREADS, round_octet(inverse));
-        });
+        [&](float inverse) { return for_gelu_octets<WITH_OTHERS>(x, n, make, round_octet(inverse)); },
+        [&](float inverse) { for_gelu_octets<ALONE>(x, n, make, round_octet(inverse)); });
 }
 
 template <typename To, typename T>
@@ -211,8 +203,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
         [&](float inverse) {
 #pragma unroll 1
             for (unsigned number = 0; number < gridDim.x; number++)
-                round_both<0, FEW_REGISTERS>(out.q, out.transposed_copy, tile,
-                                             wide_tile_at(number, rows, columns), x, inverse, round, make);
+                round_both<0, ALONE>(out.q, out.transposed_copy, tile, wide_tile_at(number, rows, columns), x,
+                                     inverse, round, make);
         });
 }
 

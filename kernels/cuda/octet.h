@@ -187,17 +187,13 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 
 /* --- Loops over a grid ---------------------------------------------------------------------------------- */
 
-/* Octets that a thread loads at a time in a loop that seldom runs, instead of octets_of<T>::N: so it needs no
- * more registers than the loop before it. */
-enum { FEW_REGISTERS = 1 };
-
 /* Calls work(octet's index, its eight numbers) for whole octets of x[n], from the thread's own one on. The
- * caller handles the rest, fewer than eight elements. MANY: octets at a time, 0: octets_of<T>::N. */
-template <read_path HOW, int MANY = 0, typename T, typename Work>
+ * caller handles the rest, fewer than eight elements. */
+template <read_path HOW, typename T, typename Work>
 static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work, size_t own_first,
                                                   size_t stride)
 {
-    enum { N = MANY ? MANY : octets_of<T>::N };
+    enum { N = octets_of<T>::N };
     const size_t n_octet = n / OCTET;
     for (size_t first = own_first; first < n_octet; first += N * stride) {
         packed<T> own[N];

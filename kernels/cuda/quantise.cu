@@ -44,7 +44,7 @@ KERNEL quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__rest
 {
     const tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(*amax_bits), To::max_value());
     if (first_item() == 0) *scale = quant.scale;
-    round_tensor<0>(q, x, n, quant.inverse, round, first_item(), all_items());
+    round_tensor<0>(q, x, n, quant.inverse, round);
 }
 
 template <typename To, typename T>
@@ -66,11 +66,8 @@ KERNEL quantise_delayed(uint8_t *__restrict__ q /* [n] */, float *scale, const T
                         size_t n, delayed_scale of, To round)
 {
     round_delayed<To>(
-        scale, of,
-        [&](float inverse) { return round_tensor<1>(q, x, n, inverse, round, first_item(), all_items()); },
-        [&](float inverse) {
-            round_tensor<0, FEW_REGISTERS>(q, x, n, inverse, round, threadIdx.x, THREADS);
-        });
+        scale, of, [&](float inverse) { return round_tensor<1>(q, x, n, inverse, round); },
+        [&](float inverse) { round_tensor<0, ALONE>(q, x, n, inverse, round); });
 }
 
 template <typename To, typename T>
@@ -90,8 +87,8 @@ static __global__ void __launch_bounds__(THREADS, 4)
         [&](float inverse) {
 #pragma unroll 1
             for (unsigned number = 0; number < gridDim.x; number++)
-                round_both<0, FEW_REGISTERS>(q, transposed_copy, tile, wide_tile_at(number, rows, columns), x,
-                                             inverse, round);
+                round_both<0, ALONE>(q, transposed_copy, tile, wide_tile_at(number, rows, columns), x,
+                                     inverse, round);
         });
 }
 

@@ -179,22 +179,43 @@ static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int
         if (i < n) to[i] = (uint8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
 }
 
-/* From the thread's first octet on. Returns the largest magnitude that this thread has read, if FIND_AMAX. */
-template <int FIND_AMAX, int N = 0, typename To, typename T>
+/* Where one block rounds all, which is seldom, a thread loads one octet at a time. So that part needs no more
+ * registers than the one before it in the kernel. */
+enum { WITH_OTHERS, ALONE };
+template <typename T, typename Work>
+static __device__ __forceinline__ void for_octets_alone(const T *x, size_t n, Work work)
+{
+#pragma unroll 1
+    for (size_t o = threadIdx.x; o < n / OCTET; o += THREADS) {
+        packed<T> own;
+        float value[OCTET];
+        own.template load_packed<READ_ONLY>(x + o * OCTET);
+        unpack_octet(value, own);
+        work(o, value);
+    }
+}
+template <int IS_ALONE, typename T, typename Work>
+static __device__ __forceinline__ void for_octets_of_part(const T *x, size_t n, Work work)
+{
+    if (IS_ALONE)
+        for_octets_alone(x, n, work);
+    else
+        for_octets<READ_ONLY>(x, n, work);
+}
+
+/* The thread's octets. Returns the largest magnitude that this thread has read, if FIND_AMAX. */
+template <int FIND_AMAX, int IS_ALONE = WITH_OTHERS, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_tensor(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n,
-                                                        float inverse, To round, size_t first, size_t stride)
+                                                        float inverse, To round)
 {
     uint32_t bits = 0;
     round.apply_stream_offset();
-    for_octets<READ_ONLY, N>(
-        x, n,
-        [&](size_t o, const float value[OCTET]) {
-            if (FIND_AMAX) bits = max(bits, octet_largest(value));
-            *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
-        },
-        first, stride);
+    for_octets_of_part<IS_ALONE>(x, n, [&](size_t o, const float value[OCTET]) {
+        if (FIND_AMAX) bits = max(bits, octet_largest(value));
+        *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
+    });
     const size_t whole = n / OCTET * OCTET;
-    if (first == 0 && whole < n) {
+    if ((IS_ALONE ? threadIdx.x : first_item()) == 0 && whole < n) {
         packed<T> last;
         float value[OCTET];
         load_first(last, x + whole, (int)(n - whole));
@@ -211,13 +232,13 @@ struct as_it_is {
 };
 
 /* The same for a block's tile. Half of the loaded bytes are stored, and threads wait for each other between
- * loads. So 64 bytes per thread are in flight, twice as many as in for_octets, or MANY octets. A warp has two
- * rows of the tile, whose octets do not conflict in a bank. */
-template <int FIND_AMAX, int MANY, typename To, typename T, typename Make>
+ * loads. So 64 bytes per thread are in flight, twice as many as in for_octets. A warp has two rows of the
+ * tile, whose octets do not conflict in a bank. */
+template <int FIND_AMAX, int IS_ALONE, typename To, typename T, typename Make>
 static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x,
                                                       float inverse, To round, Make make)
 {
-    enum { N = MANY ? MANY : 2 * octets_of<T>::N, IN_A_ROW = WIDE / OCTET, ROWS = THREADS / IN_A_ROW };
+    enum { N = IS_ALONE ? 1 : 2 * octets_of<T>::N, IN_A_ROW = WIDE / OCTET, ROWS = THREADS / IN_A_ROW };
     const unsigned c = threadIdx.x % IN_A_ROW * OCTET, high = c < own.wide ? own.high : 0;
     const size_t down = ROWS * own.row;
     size_t at = own.first + threadIdx.x / IN_A_ROW * own.row + c;
@@ -243,12 +264,12 @@ static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_ti
 }
 
 /* One tile, its codes in both orders. Shared memory is free after it. */
-template <int FIND_AMAX, int N = 0, typename To, typename T, typename Make = as_it_is>
+template <int FIND_AMAX, int IS_ALONE = WITH_OTHERS, typename To, typename T, typename Make = as_it_is>
 static __device__ __forceinline__ uint32_t round_both(uint8_t *q, uint8_t *transposed_copy, uint4 *tile,
                                                       const wide_tile &own, const T *x, float inverse,
                                                       To round, Make make = Make())
 {
-    const uint32_t bits = round_tile<FIND_AMAX, N>(tile, own, x, inverse, round, make);
+    const uint32_t bits = round_tile<FIND_AMAX, IS_ALONE>(tile, own, x, inverse, round, make);
     __syncthreads();
     for_sixteens(tile, own, [&](size_t at, const uint4 &sixteen) { *(uint4 *)(q + at) = sixteen; });
     store_columns(transposed_copy, tile, own);
@@ -330,6 +351,11 @@ static __device__ __forceinline__ int is_last_with_amax(uint32_t *amax_bits, con
     return 1;
 }
 
+template <typename To> static __device__ __forceinline__ tandem_quant_scale quant_scale_of_bits(uint32_t bits)
+{
+    return tandem_quant_scale_of(tandem_float_of(bits), To::max_value());
+}
+
 /* The body of a kernel that rounds: round_part(inverse) rounds the block's part of x, and returns the largest
  * magnitude that the thread has read; round_all(inverse) rounds all of x. */
 template <typename To, typename Part, typename All>
@@ -340,12 +366,10 @@ static __device__ __forceinline__ void round_delayed(float *scale, const delayed
     const int is_known = range == 0 && of.launch == HAS_AMAX;
     if (range > 0 && of.launch == FINDS_AMAX) return;
     uint32_t amax_bits = is_known ? of.words[1] : tandem_bits_of(range);
-    tandem_quant_scale quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
-    const uint32_t bits = round_part(quant.inverse);
+    const uint32_t bits = round_part(quant_scale_of_bits<To>(amax_bits).inverse);
     if (!is_last_with_amax(&amax_bits, of, is_known, bits)) return;
-    if (range == 0 && !is_known && amax_bits > 0) {
-        quant = tandem_quant_scale_of(tandem_float_of(amax_bits), To::max_value());
-        round_all(quant.inverse);
-    }
-    if (threadIdx.x == 0) update_delayed(scale, of, range, quant.scale, amax_bits);
+    const uint32_t range_bits = range > 0 ? tandem_bits_of(range) : amax_bits;
+    if (range == 0 && !is_known && amax_bits > 0) round_all(quant_scale_of_bits<To>(range_bits).inverse);
+    if (threadIdx.x == 0)
+        update_delayed(scale, of, range, quant_scale_of_bits<To>(range_bits).scale, amax_bits);
 }
