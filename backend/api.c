@@ -104,7 +104,7 @@ static const tandem_backend_api backend_api = {
     .executor_export = tandem_executor_export,
     .tensors_inspect = tandem_tensors_inspect,
     .executor_benchmark_product = tandem_executor_benchmark_product,
-    .measure_all_reduce = tandem_measure_all_reduce,
+    .measure_collective = tandem_measure_collective,
 };
 
 __attribute__((visibility("default"))) const tandem_backend_api *tandem_backend_get(int version)

@@ -1,4 +1,5 @@
 /* collective.c: the times of all-reduces, from the measured curve where there is one, else from the links. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "replayer/collective.h"
@@ -163,6 +164,36 @@ static tandem_status times_from_links(const tandem_allreduce_times *times, const
     }
     tandem_topology_close(topology);
     return TANDEM_OK;
+}
+
+static tandem_status half_from_curve(double *ns, const char *name, const char *group,
+                                     const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                     tandem_error *error)
+{
+    tandem_collective_point *point = NULL;
+    tandem_collective_line line;
+    int n = 0;
+    for (int b = 0; b < n_bucket; b++) ns[b] = NAN;
+    tandem_status status =
+        store ? tandem_store_load_collective(&point, &n, store, group, name, 0, error) : TANDEM_OK;
+    if (status == TANDEM_OK && n > 0) status = tandem_collective_fit(&line, point, n, error);
+    for (int b = 0; b < n_bucket && n > 0 && status == TANDEM_OK; b++)
+        ns[b] = tandem_collective_curve_ns(point, n, &line, bucket_size_bytes(&bucket[b]));
+    free(point);
+    return status;
+}
+
+tandem_status tandem_collective_halves(double *scatter_ns, double *gather_ns, const tandem_cluster *cluster,
+                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                       tandem_error *error)
+{
+    char group[TANDEM_GROUP_KEY_TEXT];
+    tandem_cluster_group_key(group, sizeof group, cluster);
+    const tandem_status status = half_from_curve(scatter_ns, tandem_task_kind_name(TANDEM_TASK_SCATTER),
+                                                 group, bucket, n_bucket, store, error);
+    return status == TANDEM_OK ? half_from_curve(gather_ns, tandem_task_kind_name(TANDEM_TASK_GATHER), group,
+                                                 bucket, n_bucket, store, error)
+                               : status;
 }
 
 tandem_status tandem_collective_times(const tandem_allreduce_times *times, const tandem_cluster *cluster,

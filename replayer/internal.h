@@ -116,6 +116,11 @@ tandem_status tandem_collective_times(const tandem_allreduce_times *times, const
                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
                                       tandem_collective_algorithm algorithm, tandem_error *error);
 
+/* The measured times of its halves, [n_bucket]; NaN where there are none. */
+tandem_status tandem_collective_halves(double *scatter_ns, double *gather_ns, const tandem_cluster *cluster,
+                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                       tandem_error *error);
+
 /* --- A class ------------------------------------------------------------------------------------------- */
 
 /* The rates at which a class computes. Usual: alone, or with ranks of its own class that always compute with
@@ -213,6 +218,7 @@ struct tandem_replayer {
     int n_class, n_bucket;
     /* Times of all-reduces are multiples of 1/1024 ns, so that their sums are exact. */
     double *default_allreduce_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
+    double *scatter_ns, *gather_ns;  /* [n_bucket] of its halves, as measured; NaN: they were not */
     double *allreduce_ns[2];         /* the same, or what the caller set instead */
     signed char *allreduce_by;       /* [n_bucket] see tandem_allreduce_times */
     tandem_collective_algorithm collective;

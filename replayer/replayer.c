@@ -185,7 +185,9 @@ static int allocate_allreduces(tandem_replayer *r)
         if (!(r->default_allreduce_ns[loaded] = tandem_arena_array(arena, n, sizeof(double))) ||
             !(r->allreduce_ns[loaded] = tandem_arena_array(arena, n, sizeof(double))))
             return 0;
-    return (r->allreduce_by = tandem_arena_array(arena, n, sizeof *r->allreduce_by)) &&
+    return (r->scatter_ns = tandem_arena_array(arena, n, sizeof(double))) &&
+           (r->gather_ns = tandem_arena_array(arena, n, sizeof(double))) &&
+           (r->allreduce_by = tandem_arena_array(arena, n, sizeof *r->allreduce_by)) &&
            (r->allreduce_sum_ns = tandem_arena_array(arena, n + 1, sizeof *r->allreduce_sum_ns)) &&
            (r->loaded_sum_ns = tandem_arena_array(arena, n + 1, sizeof *r->loaded_sum_ns)) &&
            (r->suffix_key = tandem_arena_array(arena, n, sizeof *r->suffix_key)) &&
@@ -248,6 +250,9 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
         options->from_description};
     tandem_status status = tandem_collective_times(&times, &replayer->cluster, step->bucket, step->n_bucket,
                                                    store, options->collective, error);
+    if (status == TANDEM_OK)
+        status = tandem_collective_halves(replayer->scatter_ns, replayer->gather_ns, &replayer->cluster,
+                                          step->bucket, step->n_bucket, store, error);
     if (status == TANDEM_OK)
         status = find_comm_slowdown(replayer, store, replayer->allreduce_source.n_point > 0, error);
     if (status != TANDEM_OK) return status;

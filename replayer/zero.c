@@ -341,7 +341,12 @@ static void report_zero(tandem_zero *zero, const zero_step *s, double step_ns)
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
 
-/* By the replayer's algorithm over the links; half of an all-reduce's time where those were measured. */
+static double known_or(double measured_ns, double other_ns)
+{
+    return isfinite(measured_ns) ? measured_ns : other_ns;
+}
+
+/* As measured, else by the replayer's algorithm over the links, or half of a measured all-reduce. */
 static tandem_status find_collective_times(zero_step *s, tandem_error *error)
 {
     const tandem_replayer *replayer = s->replayer;
@@ -355,6 +360,9 @@ static tandem_status find_collective_times(zero_step *s, tandem_error *error)
         s->scatter_ns[b] =
             topology ? tandem_collective_ns(topology, TANDEM_REDUCE_SCATTER, bytes, NULL) : half_ns;
         s->gather_ns[b] = topology ? tandem_collective_ns(topology, TANDEM_ALL_GATHER, bytes, NULL) : half_ns;
+        if (s->n_rank == 1) continue;
+        s->scatter_ns[b] = known_or(replayer->scatter_ns[b], s->scatter_ns[b]);
+        s->gather_ns[b] = known_or(replayer->gather_ns[b], s->gather_ns[b]);
     }
     tandem_topology_close(topology);
     return status;

@@ -1,5 +1,5 @@
 /* measure_all_reduce.c: times an all-reduce between the ranks of a run, and the slowdown of computation on
- * the same core meanwhile.
+ * the same core meanwhile; and its halves, the reduce-scatter and the all-gather of equal shards.
  *
  * On idle cores it goes as in a step. Each rank has written its gradients, and other tasks have followed. All
  * ranks but one have waited for some time: their threads sleep, and have to be woken. The last one hands its
@@ -34,6 +34,9 @@ static void compute_work_unit(float *x)
 typedef struct all_reduce_job {
     tandem_worker *worker;
     float *data;
+    tandem_task_kind kind;
+    float *weight;   /* that are gathered; NULL: an all-reduce */
+    size_t *border;  /* of shards; NULL: an all-reduce */
     void *gradients; /* the device's gradients, where it has its own memory: copied from there and back */
     size_t elements;
     int64_t *sample_ns;
@@ -70,6 +73,35 @@ static tandem_status run_reducer(all_reduce_job *x, tandem_reducer *reducer)
     return status == TANDEM_OK ? copy_gradients(x, 0) : status;
 }
 
+static void compute_for(float *work, int64_t ns)
+{
+    for (const int64_t begin_ns = tandem_now_ns(); tandem_now_ns() - begin_ns < ns;) compute_work_unit(work);
+}
+
+static tandem_status run_gather(all_reduce_job *x, tandem_reducer *reducer)
+{
+    tandem_reducer_updated(reducer, 0);
+    return tandem_reducer_wait_gathered(reducer, 0, NULL, NULL, &x->error);
+}
+
+/* Times what was asked for; the other half of a step with shards goes without. */
+static tandem_status run_timed(all_reduce_job *x, tandem_reducer *reducer, float *work, int is_last,
+                               int64_t *ns)
+{
+    tandem_status status = TANDEM_OK;
+    if (x->kind == TANDEM_TASK_GATHER) {
+        status = run_reducer(x, reducer);
+        if (status == TANDEM_OK) status = tandem_comm_barrier(x->worker->comm, TAG_MEASURE, &x->error);
+    }
+    if (status != TANDEM_OK) return status;
+    if (is_last) compute_for(work, late_ns);
+    const int64_t begin_ns = tandem_now_ns();
+    status = x->kind == TANDEM_TASK_GATHER ? run_gather(x, reducer) : run_reducer(x, reducer);
+    *ns = tandem_now_ns() - begin_ns;
+    if (status == TANDEM_OK && x->kind == TANDEM_TASK_SCATTER) status = run_gather(x, reducer);
+    return status;
+}
+
 static void *repeat_all_reduce(void *context)
 {
     all_reduce_job *x = context;
@@ -91,15 +123,11 @@ static void leave_as_backward(all_reduce_job *x, float *other)
     for (size_t k = 0; k < OTHER_FLOATS; k++) other[k] = other[k] * 0.999f + 0.001f;
 }
 
-static void compute_for(float *work, int64_t ns)
-{
-    for (const int64_t begin_ns = tandem_now_ns(); tandem_now_ns() - begin_ns < ns;) compute_work_unit(work);
-}
-
 /* As in a step; the ranks are the last one in turns. */
 static void repeat_as_in_step(all_reduce_job *x, float *work)
 {
-    const tandem_bucket_view view = {.data = x->data, .n = x->elements};
+    const tandem_bucket_view view = {
+        .data = x->data, .n = x->elements, .border = x->border, .weight = x->weight};
     const tandem_worker *worker = x->worker;
     tandem_reducer *reducer = NULL;
     float *other = calloc(OTHER_FLOATS, sizeof *other);
@@ -109,10 +137,9 @@ static void repeat_as_in_step(all_reduce_job *x, float *work)
         leave_as_backward(x, other);
         x->status = tandem_comm_barrier(worker->comm, TAG_MEASURE, &x->error);
         if (x->status != TANDEM_OK) break;
-        if ((i + WARM_UP) % worker->n_rank == worker->rank) compute_for(work, late_ns);
-        const int64_t begin_ns = tandem_now_ns();
-        x->status = run_reducer(x, reducer);
-        if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin_ns;
+        int64_t ns = 0;
+        x->status = run_timed(x, reducer, work, (i + WARM_UP) % worker->n_rank == worker->rank, &ns);
+        if (i >= 0) x->sample_ns[i] = ns;
         if (x->status == TANDEM_OK) tandem_reducer_next_step(reducer);
     }
     tandem_reducer_close(reducer);
@@ -197,15 +224,36 @@ static tandem_status alloc_all_reduce_data(all_reduce_job *x)
     return status;
 }
 
-tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
-                                        int n, double *slowdown, tandem_error *error)
+/* Equal shards, and weights that are gathered. */
+static tandem_status alloc_shards(all_reduce_job *x)
 {
-    if (!worker->comm) return tandem_error_set(error, TANDEM_USAGE, "an all-reduce needs at least two ranks");
+    const tandem_sharding even = {.stage = 1, .n_rank = x->worker->n_rank};
+    void *weight = NULL;
+    if (x->kind == TANDEM_TASK_REDUCE) return TANDEM_OK;
+    x->border = malloc(((size_t)even.n_rank + 1) * sizeof *x->border);
+    if (!x->border) return tandem_no_memory(&x->error, "for %d shards", even.n_rank);
+    for (int r = 0; r <= even.n_rank; r++)
+        x->border[r] = (size_t)tandem_shard_border(&even, (int64_t)x->elements, r);
+    const tandem_status status = tandem_worker_alloc_shared(
+        &weight, x->worker, (uint64_t)(x->elements + 1) * sizeof(float), &x->error);
+    x->weight = weight;
+    return status;
+}
+
+tandem_status tandem_measure_collective(tandem_worker *worker, tandem_task_kind kind, uint64_t bytes,
+                                        int loaded, int64_t *sample_ns, int n, double *slowdown,
+                                        tandem_error *error)
+{
+    if (!worker->comm || (loaded && kind != TANDEM_TASK_REDUCE))
+        return tandem_error_set(error, TANDEM_USAGE, "an %s%s needs at least two ranks%s",
+                                tandem_task_kind_name(kind), loaded ? " under load" : "",
+                                worker->comm ? ", and is not timed" : "");
     const size_t elements = (size_t)(bytes / sizeof(float));
-    all_reduce_job x = {.worker = worker, .elements = elements, .sample_ns = sample_ns, .n = n};
+    all_reduce_job x = {.worker = worker, .kind = kind, .elements = elements, .sample_ns = sample_ns, .n = n};
     double alone_ns = 1, contended_ns = 1;
     float *work = calloc(WORK_FLOATS, sizeof *work);
     x.status = work ? alloc_all_reduce_data(&x) : tandem_no_memory(&x.error, "for a loop to compute");
+    if (x.status == TANDEM_OK) x.status = alloc_shards(&x);
     if (x.status == TANDEM_OK && loaded)
         contended_ns = measure_unit_contended(&x, work, &alone_ns);
     else if (x.status == TANDEM_OK)
@@ -214,6 +262,8 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     if (x.status == TANDEM_OK && slowdown)
         *slowdown = contended_ns > alone_ns ? contended_ns / alone_ns : 1.0;
     if (x.status != TANDEM_OK && error) *error = x.error;
+    tandem_worker_free_shared(worker, x.weight);
+    free(x.border);
     tandem_worker_free_shared(worker, x.data);
     tandem_worker_free(worker, TANDEM_DEVICE_MEMORY, x.gradients);
     free(work);

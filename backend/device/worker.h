@@ -39,6 +39,7 @@ tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void
 tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root,
                                       tandem_error *error);
 
-/* measure_all_reduce of backend.h (measure_all_reduce.c). */
-tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
-                                        int n, double *slowdown, tandem_error *error);
+/* measure_collective of backend.h (measure_all_reduce.c). */
+tandem_status tandem_measure_collective(tandem_worker *worker, tandem_task_kind kind, uint64_t bytes,
+                                        int loaded, int64_t *sample_ns, int n, double *slowdown,
+                                        tandem_error *error);

@@ -85,7 +85,8 @@ static tandem_status measure_allreduce_size(allreduce_bench *b, uint64_t bytes, 
     static const char *const what[] = {"", ", cores computing"};
     tandem_status status = TANDEM_OK;
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
-        status = b->backend->measure_all_reduce(b->worker, bytes, loaded, b->sample_ns, b->n, NULL, error);
+        status = b->backend->measure_collective(b->worker, TANDEM_TASK_REDUCE, bytes, loaded, b->sample_ns,
+                                                b->n, NULL, error);
         if (status == TANDEM_OK) add_allreduce_case(b, bytes, what[loaded]);
     }
     if (status == TANDEM_OK) status = measure_read_write(b, bytes, error);

@@ -108,6 +108,7 @@ static tandem_status make_profile_request(tandem_profile_request *request, const
                                         .repetitions = options->repetitions > 0 ? options->repetitions : 0,
                                         .remeasure = options->remeasure,
                                         .allreduce_only = options->allreduce_only,
+                                        .zero = options->zero,
                                         .sweep_ns = options->sweep_ns};
     tandem_status status = check_sweep_options(options, error);
     if (status == TANDEM_OK) status = cli_workload_request(&request->workload, options, error);
@@ -132,32 +133,13 @@ static int run_profile(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,
-                              OPTION_SET,
-                              OPTION_LOSS,
-                              OPTION_DEVICE,
-                              OPTION_CLUSTER,
-                              OPTION_BATCH,
-                              OPTION_DATA,
-                              OPTION_BUCKET,
-                              OPTION_REPETITIONS,
-                              OPTION_REMEASURE,
-                              OPTION_ALLREDUCE_ONLY,
-                              OPTION_PLAN,
-                              OPTION_UNIFORM,
-                              OPTION_SEED,
-                              OPTION_ACCUMULATE,
-                              OPTION_AMAX,
-                              OPTION_CLIP,
-                              OPTION_LOSS_SCALE,
-                              OPTION_SWEEP,
-                              OPTION_WIRE,
-                              OPTION_IMPORT,
-                              OPTION_FORCE,
-                              OPTION_DB,
-                              OPTION_QUIET,
-                              OPTION_THREADS,
-                              OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,          OPTION_SET,    OPTION_LOSS,   OPTION_DEVICE,      OPTION_CLUSTER,
+    OPTION_BATCH,          OPTION_DATA,   OPTION_BUCKET, OPTION_REPETITIONS, OPTION_REMEASURE,
+    OPTION_ALLREDUCE_ONLY, OPTION_ZERO,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
+    OPTION_ACCUMULATE,     OPTION_AMAX,   OPTION_CLIP,   OPTION_LOSS_SCALE,  OPTION_SWEEP,
+    OPTION_WIRE,           OPTION_IMPORT, OPTION_FORCE,  OPTION_DB,          OPTION_QUIET,
+    OPTION_THREADS,        OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

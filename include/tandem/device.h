@@ -4,7 +4,7 @@
 
 enum {
     TANDEM_DEVICE_NAME = 48,    /* bytes of a device's name, "cpu:avx2" or "cuda:0", its end included */
-    TANDEM_BACKEND_VERSION = 18 /* of tandem_backend_api and tandem_device_backend together */
+    TANDEM_BACKEND_VERSION = 19 /* of tandem_backend_api and tandem_device_backend together */
 };
 
 /* The algorithm that was tuned for a piece of work. Both texts are the device's own: `spec` names the GPU,

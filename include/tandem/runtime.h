@@ -147,6 +147,7 @@ typedef struct tandem_profile_request {
     int64_t repetitions;   /* of each plan's step; 0 = as many as its costs need */
     int remeasure;         /* 1: also what the store has */
     int allreduce_only;    /* 1: nothing but all-reduces; two ranks or more */
+    int zero;              /* not 0: also reduce-scatters and all-gathers, as ZeRO takes them */
     /* > 0: no model, but networks of drawn sizes on the one device of workload.cluster, for so long; at most
      * 120 s. Costs of other models are predicted from them. store, remeasure and this count alone */
     int64_t sweep_ns;

@@ -1,5 +1,5 @@
-/* profile_allreduce.c: measures the all-reduce curve of a group of ranks. Rank 0 stores the curve, each rank
- * the slowdown of its computation. */
+/* profile_allreduce.c: measures the all-reduce curve of a group of ranks, and those of its halves. Rank 0
+ * stores the curves, each rank the slowdown of its computation. */
 #include <stdlib.h>
 
 #include "runtime/profile/profile.h"
@@ -57,15 +57,16 @@ static tandem_status choose_allreduce_sizes(profile_rank *rank, uint64_t *bytes,
 }
 
 /* Rank 0 reads the store, so that all ranks agree on what to measure. */
-static tandem_status choose_missing_sizes(profile_rank *rank, const char *group, int loaded,
-                                          const uint64_t *bytes, int n, int32_t *wanted, tandem_error *error)
+static tandem_status choose_missing_sizes(profile_rank *rank, tandem_task_kind kind, const char *group,
+                                          int loaded, const uint64_t *bytes, int n, int32_t *wanted,
+                                          tandem_error *error)
 {
     tandem_collective_point *point = NULL;
     int n_point = 0;
     tandem_status status = TANDEM_OK;
     if (rank->self.rank == 0 && !rank->request->remeasure)
-        status =
-            tandem_store_load_collective(&point, &n_point, rank->store, group, "all-reduce", loaded, error);
+        status = tandem_store_load_collective(&point, &n_point, rank->store, group,
+                                              tandem_task_kind_name(kind), loaded, error);
     for (int k = 0; k < n; k++) {
         wanted[k] = 1;
         for (int p = 0; p < n_point; p++)
@@ -76,13 +77,13 @@ static tandem_status choose_missing_sizes(profile_rank *rank, const char *group,
     return rank->backend->worker_broadcast(rank->worker, wanted, (size_t)n * sizeof *wanted, 0, error);
 }
 
-static tandem_status measure_allreduce_point(profile_rank *rank, const char *group, int loaded,
-                                             uint64_t bytes, tandem_error *error)
+static tandem_status measure_allreduce_point(profile_rank *rank, tandem_task_kind kind, const char *group,
+                                             int loaded, uint64_t bytes, tandem_error *error)
 {
     int64_t sample[REPETITIONS];
     double slowdown = 1;
-    tandem_status status =
-        rank->backend->measure_all_reduce(rank->worker, bytes, loaded, sample, REPETITIONS, &slowdown, error);
+    tandem_status status = rank->backend->measure_collective(rank->worker, kind, bytes, loaded, sample,
+                                                             REPETITIONS, &slowdown, error);
     if (status == TANDEM_OK) status = profile_check_sharing(rank, error);
     if (status == TANDEM_OK && loaded)
         status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm", bytes,
@@ -90,21 +91,22 @@ static tandem_status measure_allreduce_point(profile_rank *rank, const char *gro
     if (status != TANDEM_OK || rank->self.rank != 0) return status;
     tandem_collective_point point = {.bytes = bytes};
     tandem_cost_from_samples(&point.cost, sample, REPETITIONS, 0);
-    return tandem_store_put_collective(rank->store, group, "all-reduce", loaded, &point, error);
+    return tandem_store_put_collective(rank->store, group, tandem_task_kind_name(kind), loaded, &point,
+                                       error);
 }
 
-static tandem_status profile_allreduce_curve(profile_rank *rank, const char *group, int loaded,
-                                             const uint64_t *bytes, int n, tandem_profile_count *count,
-                                             tandem_error *error)
+static tandem_status profile_allreduce_curve(profile_rank *rank, tandem_task_kind kind, const char *group,
+                                             int loaded, const uint64_t *bytes, int n,
+                                             tandem_profile_count *count, tandem_error *error)
 {
     int32_t wanted[MAX_POINTS];
-    tandem_status status = choose_missing_sizes(rank, group, loaded, bytes, n, wanted, error);
+    tandem_status status = choose_missing_sizes(rank, kind, group, loaded, bytes, n, wanted, error);
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
         if (!wanted[k]) {
             count->known++;
             continue;
         }
-        status = measure_allreduce_point(rank, group, loaded, bytes[k], error);
+        status = measure_allreduce_point(rank, kind, group, loaded, bytes[k], error);
         count->measured++;
     }
     return status;
@@ -121,7 +123,14 @@ tandem_status profile_allreduce(profile_rank *rank, tandem_profile_count *count,
         if (rank->self.rank == 0)
             runtime_progress(&rank->request->listener, -1, "profile all-reduce of %s%s: %d sizes", group,
                              loaded ? " under load" : "", n);
-        status = profile_allreduce_curve(rank, group, loaded, bytes, n, count, error);
+        status = profile_allreduce_curve(rank, TANDEM_TASK_REDUCE, group, loaded, bytes, n, count, error);
+    }
+    for (int k = 0; k < 2 && status == TANDEM_OK && rank->request->zero; k++) {
+        const tandem_task_kind half = k == 0 ? TANDEM_TASK_SCATTER : TANDEM_TASK_GATHER;
+        if (rank->self.rank == 0)
+            runtime_progress(&rank->request->listener, -1, "profile %s of %s: %d sizes",
+                             tandem_task_kind_name(half), group, n);
+        status = profile_allreduce_curve(rank, half, group, 0, bytes, n, count, error);
     }
     return status;
 }

@@ -78,6 +78,16 @@ train 0 fits "${fitted[@]}" --memory 1GiB --zero 1 --shards fit && train 0 even 
     [ "$(field allocated_bytes fits.json)" = "$(field allocated_bytes even.json)" ]
 report "equal shards are kept where they fit" $?
 
+# What a reduce-scatter and an all-gather take is measured with --zero.
+small=(--model mlp:width=24,depth=3 --batch 4 --cluster "2*$weakest" --db halves.db)
+run 0 profile -q "${small[@]}" && run 0 replay "${small[@]}" --zero 1 --json &&
+    field all_gather_ns out >before
+run 0 profile -q "${small[@]}" --zero 1 --json && run 0 replay "${small[@]}" --zero 1 --json
+[ "$(field all_gather_ns out)" != "$(cat before)" ] && [ "$(field reduce_scatter_ns out)" -gt 0 ]
+report "profile --zero measures the halves of an all-reduce" $?
+run 0 profile "${small[@]}" --zero 1 && grep -Eq "all-reduce +0 sizes" out
+report "and does not measure them again" $?
+
 # A checkpoint has no layout: a run goes on in any other one, to the bit.
 adamw=(--model vit_tiny:width=16,heads=2,depth=1,patch=14 --batch 4 --bucket 3000B --clip 0.5)
 two="$weakest + $weakest batch=2"

@@ -298,11 +298,13 @@ typedef struct tandem_backend_api {
      * its own memory. TANDEM_NO_MEMORY. */
     tandem_status (*executor_benchmark_product)(const tandem_executor *executor, int task, int use_library,
                                                 int64_t *sample_ns, int n, tandem_error *error);
-    /* All ranks. Times an all-reduce of `bytes` from the device's gradients and back: n repetitions in ns,
-     * [n], each from when the last rank begins. loaded 1: a compute loop runs on the same core meanwhile;
-     * *slowdown (may be NULL) is its time with the all-reduce over its time alone. */
-    tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
-                                        int n, double *slowdown, tandem_error *error);
+    /* All ranks. Times a collective of `bytes` (a kind of tandem_task_is_collective; shards are equal) from
+     * the device's gradients and back: n repetitions in ns, [n], each from when the last rank begins. loaded
+     * 1: a compute loop runs on the same core meanwhile; *slowdown (may be NULL) is its time with the
+     * collective over its time alone. Only all-reduces are timed under load. */
+    tandem_status (*measure_collective)(tandem_worker *worker, tandem_task_kind kind, uint64_t bytes,
+                                        int loaded, int64_t *sample_ns, int n, double *slowdown,
+                                        tandem_error *error);
 } tandem_backend_api;
 
 /* The table; NULL where `version` is not TANDEM_BACKEND_VERSION of this library's build. */

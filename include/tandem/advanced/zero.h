@@ -25,8 +25,8 @@
  *     stay, so that the backward pass begins with what the forward pass used last. At most three exist in
  *     full. The first bucket of a step is requested after all updates.
  * Weights and gradients travel in f32. Tasks take their times of the plain step, with its contention.
- * Collectives take their time over the links by the replayer's algorithm; where all-reduces were measured,
- * half of theirs. */
+ * Collectives take their measured times (tandem_profile_request.zero). Without, their time over the links by
+ * the replayer's algorithm, or half of a measured all-reduce. */
 #ifndef TANDEM_ZERO_H
 #define TANDEM_ZERO_H
 
