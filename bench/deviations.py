@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How measured extra samples scatter about estimates of whole plans: the deviations of predictor/correction.c.
 
-usage: bench/deviations.py [ROWS [NEW_ROWS]]   rows of bench/stability.sh [docs/study/stability.tsv]
+usage: bench/deviations.py [ROWS]   rows of bench/stability.sh [docs/study/stability.tsv]
 
 A plan is taken to need f·e^ε times its estimate. log f is normal over groups, with the first deviation; a
 group is a model, its start and optimizer, and a number format. ε is normal over the plans of a group, with
@@ -9,8 +9,8 @@ the second. Both are those of the greatest likelihood over the rows named "judge
 docs/study/price.json. A trial's mean is normal with its own error.
 
 Prints what other pairs of deviations reach, and how many plans of each set lie within 95 % intervals by the
-pair that ships: without a trial; and by a trial of each other plan of the group. NEW_ROWS were measured after
-the choice. A plan lies within where its trial's own interval touches the predicted one."""
+pair that ships: without a trial; and by a trial of each other plan of the group. Rows named "new" and "last"
+were measured after the choice. A plan lies within where its trial's own interval touches the predicted one."""
 import json
 import math
 import re
@@ -126,8 +126,9 @@ def main():
     print("over groups \\ plans " + "".join(f"{within:8.2f}" for within in GRID[1]))
     for over, line in zip(GRID[0], table):
         print(f"{over:19.2f} " + "".join(f"{value - best:8.1f}" for value in line))
-    if len(sys.argv) > 2:
-        sets["new"] = rows_of(sys.argv[2], ["new"])
+    later = rows_of(rows, ["new", "last"])
+    if later:
+        sets["new and last"] = later
     for name, plans in sets.items():
         print_coverage(name, plans, SHIPPED)
 
