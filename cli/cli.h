@@ -142,6 +142,8 @@ json_t *cli_json_new(const char *command);
 json_t *cli_json_number(double x);
 /* A whole number, or null where it is below 0: not known. */
 json_t *cli_json_known_integer(int64_t x);
+json_t *
+cli_json_shares(const tandem_sharding *sharding); /* units of a rank in each class; [] of equal shards */
 /* From now on, cli_print_json puts its object there in the place of standard output; NULL: it prints again.
  * Returns what it was before. */
 json_t **cli_capture(json_t **to);

@@ -90,6 +90,14 @@ json_t *cli_json_number(double x) { return isfinite(x) ? json_real(x) : json_nul
 
 json_t *cli_json_known_integer(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
 
+json_t *cli_json_shares(const tandem_sharding *sharding)
+{
+    json_t *const shares = json_array();
+    for (int c = 0; c < sharding->n_share; c++)
+        json_array_append_new(shares, json_integer(sharding->class_units[c]));
+    return shares;
+}
+
 int cli_print_json(json_t *object)
 {
     if (capture) {

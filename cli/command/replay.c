@@ -427,18 +427,24 @@ static int64_t replay_step_samples(const replay_context *r)
     return tandem_cluster_samples(&r->workload->plan->cluster, r->workload->plan->step.n_micro);
 }
 
-/* As a training would choose them, by the memory of the plain step. */
+/* As a training would choose them, by the memory of the plain step; equal ones where those fit. */
 static tandem_status fit_replayed_shards(replay_context *r, tandem_error *error)
 {
     uint64_t room[TANDEM_MAX_CLASS];
+    tandem_zero even;
+    int fit_evenly = 1;
     const tandem_cluster *cluster = &r->workload->cluster;
     const tandem_step *step = tandem_replayer_step(r->replayer, 0);
+    const tandem_status status = tandem_replayer_zero(&even, r->replayer, &r->sharding, error);
+    if (status != TANDEM_OK) return status;
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_memory *memory = tandem_replayer_memory(r->replayer, c);
         const uint64_t limit = tandem_cluster_memory_limit(cluster, c),
                        other = memory->peak - memory->optimizer + tandem_step_shard_rounding(step);
         room[c] = limit == 0 ? UINT64_MAX : limit > other ? limit - other : 0;
+        fit_evenly &= limit == 0 || even.memory[c].peak <= limit;
     }
+    if (fit_evenly) return TANDEM_OK;
     return tandem_cluster_fit_shards(&r->sharding, cluster, room, tandem_step_state_bytes(step), error);
 }
 
@@ -595,8 +601,8 @@ const cli_command command_replay = {
         "slow= makes\n"
         "ranks slower than their device. --simulations N draws the time of each task on each rank from "
         "what was\n"
-        "measured; each step waits for the slowest rank. --zero 1, 2 or 3 shards the training state, which\n"
-        "`tandem train` does not do.\n"
+        "measured; each step waits for the slowest rank. --zero 1, 2 or 3 shards the training state; on\n"
+        "CPUs `tandem train` runs stage 1.\n"
         "--details adds memory by category and where times come from, --memory-timeline memory at each task. "
         "For a plan over a memory limit\n"
         "(--memory 12GiB): the deficit, what recomputation, micro-steps, precisions and batches would "

@@ -18,12 +18,9 @@ static int can_train(const tandem_sharding *sharding, const tandem_cluster *clus
 json_t *replay_zero_json(const tandem_zero *zero, const tandem_sharding *sharding,
                          const tandem_cluster *cluster)
 {
-    json_t *const shares = json_array();
-    for (int c = 0; c < sharding->n_share; c++)
-        json_array_append_new(shares, json_integer(sharding->class_units[c]));
-    return json_pack("{s:i,s:o,s:I,s:I,s:i,s:b}", "stage", sharding->stage, "shares", shares,
-                     "reduce_scatter_ns", (json_int_t)zero->scatter_ns, "all_gather_ns",
-                     (json_int_t)zero->gather_ns, "all_gathers", zero->n_gather, "runs",
+    return json_pack("{s:i,s:o,s:I,s:I,s:i,s:b}", "stage", sharding->stage, "shares",
+                     cli_json_shares(sharding), "reduce_scatter_ns", (json_int_t)zero->scatter_ns,
+                     "all_gather_ns", (json_int_t)zero->gather_ns, "all_gathers", zero->n_gather, "runs",
                      can_train(sharding, cluster));
 }
 
@@ -35,12 +32,13 @@ void replay_zero_print(const tandem_zero *zero, const tandem_sharding *sharding,
     char shares[256] = "in equal shards";
     for (int c = 0; c < sharding->n_share; c++) {
         if (c == 0) *shares = '\0';
-        (void)tandem_append(shares, sizeof shares, "%s%d", c == 0 ? "in shards of " : " : ",
-                            sharding->class_units[c]);
+        (void)tandem_append(shares, sizeof shares, "%s%.3g%% for a rank of %s",
+                            c == 0 ? "in shards of " : ", ", 100 * tandem_shard_share(sharding, c),
+                            cluster->classes[c].device.name);
     }
-    answer_line("ZeRO", "stage %d, %s %s over all ranks; reduce-scatters %s, %d all-gathers %s%s",
+    answer_line("ZeRO", "stage %d, %s %s over all ranks; reduce-scatters %s, %d all-gather%s %s%s",
                 sharding->stage, shared[sharding->stage - 1], shares,
-                tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather,
+                tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather, zero->n_gather == 1 ? "" : "s",
                 tandem_quantity_ns(zero->gather_ns).text,
                 can_train(sharding, cluster) ? "" : "; only simulated: `tandem train` has stage 1, on CPUs");
 }

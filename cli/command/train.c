@@ -79,6 +79,13 @@ static json_t *evaluations_json(const tandem_train_result *result)
     return evaluations;
 }
 
+static json_t *train_zero_json(const tandem_sharding *sharding)
+{
+    return sharding->stage
+               ? json_pack("{s:i,s:o}", "stage", sharding->stage, "shares", cli_json_shares(sharding))
+               : json_null();
+}
+
 /* graph: NULL without --operators. */
 static json_t *train_result_json(const tandem_train_result *result, const cli_options *options,
                                  const tandem_graph *graph)
@@ -93,6 +100,7 @@ static json_t *train_result_json(const tandem_train_result *result, const cli_op
     json_object_set_new(object, "emulated", json_boolean(options->emulate != NULL));
     json_object_set_new(object, "formats",
                         options->emulate && *options->emulate ? json_string(options->emulate) : json_null());
+    json_object_set_new(object, "zero", train_zero_json(&result->sharding));
     json_object_set_new(object, "steps", json_integer(result->steps));
     json_object_set_new(object, "resumed_at", json_integer(result->resumed_at));
     json_object_set_new(object, "loss", loss);

@@ -117,6 +117,7 @@ typedef struct tandem_train_result {
     int n_evaluation;
     tandem_train_evaluation *evaluation;  /* [n_evaluation] */
     tandem_train_evaluation in_precision; /* with evaluate_in; else step 0 */
+    tandem_sharding sharding;             /* of ZeRO; stage 0 = none */
     int n_rank;
     tandem_rank_report *rank;          /* [n_rank] */
     struct run_steadiness *steadiness; /* [n_rank] for compare: kept steps of every rank */

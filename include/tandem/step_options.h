@@ -20,6 +20,8 @@ typedef struct tandem_sharding {
  * ends. Multiples of 16 but for that end. Equal shards are an nth, rounded up, so that the last may be short
  * or empty. Cost: O(n_share). */
 int64_t tandem_shard_border(const tandem_sharding *sharding, int64_t elements, int rank);
+/* The part of the state that a rank of class c keeps, of n_share classes. */
+double tandem_shard_share(const tandem_sharding *sharding, int c);
 
 /* Options of a step program; all zero: one batch per step, all activations kept. */
 enum { TANDEM_RECOMPUTE_SQRT = -1, TANDEM_MAX_MICRO = 1024 };

@@ -10,8 +10,8 @@ static tandem_status refuse_shares(const char *shards, const tandem_cluster *clu
 {
     return tandem_error_set(
         error, TANDEM_USAGE,
-        "shards '%s': give \"even\", \"fit\", or the share of a rank in each of %d classes, such as "
-        "\"1,3\": whole numbers from 0 to %d, not all 0",
+        "shards '%s': give \"even\", \"fit\", or the shares of a rank in each of %d classes: whole numbers "
+        "from 0 to %d with commas between them, not all 0",
         shards, cluster->n_class, (int)TANDEM_MAX_SHARE_UNITS);
 }
 
@@ -77,14 +77,15 @@ static double kept_bytes(const tandem_cluster *cluster, const uint64_t *room, do
 static tandem_status lack_room(const tandem_cluster *cluster, const uint64_t *room, uint64_t state,
                                tandem_error *error)
 {
-    char needed[TANDEM_QUANTITY_TEXT], there[TANDEM_QUANTITY_TEXT];
-    const uint64_t has_room = (uint64_t)kept_bytes(cluster, room, (double)UINT64_MAX);
+    char needed[TANDEM_QUANTITY_TEXT], lacking[TANDEM_QUANTITY_TEXT];
+    const double has_room = kept_bytes(cluster, room, (double)UINT64_MAX);
     return tandem_error_set(
         error, TANDEM_INFEASIBLE,
-        "the optimizer's state takes %s, and all %d ranks together have room for %s of it "
-        "within their limits of memory. Give them more, or a smaller --batch",
-        tandem_quantity_print_bytes(needed, sizeof needed, state), tandem_cluster_n_rank(cluster),
-        tandem_quantity_print_bytes(there, sizeof there, has_room));
+        "the optimizer's state takes %s, of which %s have no room within the memory limits of "
+        "all %d ranks, shards rounded up. Raise --memory, or give a smaller --batch",
+        tandem_quantity_print_bytes(needed, sizeof needed, state),
+        tandem_quantity_print_bytes(lacking, sizeof lacking, state - (uint64_t)has_room),
+        tandem_cluster_n_rank(cluster));
 }
 
 tandem_status tandem_cluster_fit_shards(tandem_sharding *sharding, const tandem_cluster *cluster,

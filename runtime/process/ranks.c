@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/device_cores.h"
 #include "runtime/backend_library.h"
 #include "runtime/listener.h"
@@ -27,6 +28,7 @@ typedef struct started_rank {
     int from;           /* the pipe that it writes messages to; −1 = closed */
     int state;          /* how it ended (waitpid) */
     int has_answered;   /* its verb is done */
+    int was_signalled;  /* ended from here */
     tandem_error error; /* that it reported; status TANDEM_OK: none */
     int n_core;
     taken_core *core; /* [n_core], of run->core */
@@ -42,7 +44,8 @@ typedef struct started_run {
     char helper[PATH_MAX];
     char folder[24]; /* "" = there is none */
     packet *answer;  /* of rank 0 */
-    int is_cancelled;
+    int is_cancelled, was_terminated;
+    int64_t end_ms; /* when ranks that go on after a failure are ended; 0 = nothing has failed */
 } started_run;
 
 /* --- The helper program --------------------------------------------------------------------------------- */
@@ -255,14 +258,17 @@ static tandem_status start_rank(started_run *run, int r, const char *verb, tande
                             "cannot start rank %d as '%s': %s", r, run->helper, strerror(failed));
 }
 
-static void terminate_ranks(started_run *run)
+static void signal_ranks(started_run *run, int signal)
 {
     for (int r = 0; r < run->n_rank; r++)
         if (run->rank[r].pid > 0) {
-            (void)kill(run->rank[r].pid, SIGTERM);
+            run->rank[r].was_signalled = 1;
+            (void)kill(run->rank[r].pid, signal);
             (void)kill(run->rank[r].pid, SIGCONT);
         }
 }
+
+static void terminate_ranks(started_run *run) { signal_ranks(run, SIGTERM); }
 
 static tandem_status start_ranks(started_run *run, const char *verb, tandem_error *error)
 {
@@ -327,6 +333,30 @@ static void read_rank(started_run *run, int r)
     reap_rank(&run->rank[r]);
 }
 
+static int has_failed_rank(const started_run *run)
+{
+    for (int r = 0; r < run->n_rank; r++)
+        if (run->rank[r].error.status != TANDEM_OK || (run->rank[r].from < 0 && !run->rank[r].has_answered))
+            return 1;
+    return 0;
+}
+
+/* After a rank has failed the others end by themselves, but for one that is stopped or hangs. Returns how
+ * long to wait for them, in ms; −1: for ever. */
+static int end_late_ranks(started_run *run)
+{
+    enum { GRACE_MS = 5000, LAST_MS = 3000 };
+    const int64_t now_ms = tandem_now_ns() / 1000000;
+    if (!has_failed_rank(run)) return -1;
+    if (run->end_ms == 0) run->end_ms = now_ms + GRACE_MS;
+    if (now_ms >= run->end_ms) {
+        signal_ranks(run, run->was_terminated ? SIGKILL : SIGTERM);
+        run->was_terminated = 1;
+        run->end_ms = now_ms + LAST_MS;
+    }
+    return (int)(run->end_ms - now_ms);
+}
+
 static void wait_for_ranks(started_run *run, struct pollfd *ready)
 {
     for (;;) {
@@ -338,7 +368,7 @@ static void wait_for_ranks(started_run *run, struct pollfd *ready)
         if (n_open == 0) return;
         const int can_cancel = run->listener->cancel > 0 && !run->is_cancelled;
         ready[run->n_rank] = (struct pollfd){.fd = can_cancel ? run->listener->cancel : -1, .events = POLLIN};
-        if (poll(ready, (nfds_t)run->n_rank + 1, -1) < 0) continue;
+        if (poll(ready, (nfds_t)run->n_rank + 1, end_late_ranks(run)) <= 0) continue;
         if (can_cancel && ready[run->n_rank].revents) {
             run->is_cancelled = 1;
             terminate_ranks(run);
@@ -365,12 +395,12 @@ static tandem_status error_of_rank(const started_rank *rank, int r, tandem_error
 }
 
 /* How much an error says of why the run has ended: that another rank has failed is known only where nothing
- * else is. */
+ * else is, but for a rank that was ended here. */
 static int weight_of(const started_rank *rank)
 {
     if (rank->has_answered) return 0;
-    if (rank->error.status == TANDEM_OK) return 2; /* killed */
-    return rank->error.status == TANDEM_RANK_FAILED ? 1 : 3;
+    if (rank->error.status == TANDEM_OK) return rank->was_signalled ? 1 : 3; /* killed */
+    return rank->error.status == TANDEM_RANK_FAILED ? 2 : 4;
 }
 
 static tandem_status judge_ranks(const started_run *run, tandem_error *error)

@@ -642,6 +642,7 @@ static tandem_status make_train_result(tandem_train_result *result, const train_
         .n_timed = t->times.n_counted,
         .samples_per_s = period_ns > 0 ? (double)t->rank.global_batch * 1e9 / (double)period_ns : NAN,
         .n_evaluation = t->n_evaluation,
+        .sharding = t->rank.sharding,
         .n_rank = n_rank};
     (void)snprintf(out.model, sizeof out.model, "%s", t->workload->graph[0]->model);
     (void)snprintf(out.plan, sizeof out.plan, "%s", t->workload->plan->name);

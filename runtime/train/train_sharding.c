@@ -43,13 +43,19 @@ tandem_status train_sharding_make(tandem_sharding *sharding, const tandem_train_
 
 /* --- By memory ------------------------------------------------------------------------------------------ */
 
-/* What a rank has for shards; UINT64_MAX without a limit. */
-static uint64_t room_for_shards(const training_rank *rank, const tandem_cluster *cluster,
-                                const tandem_memory *memory)
+/* What a rank has for shards, UINT64_MAX without a limit; and whether an equal one fits, to the byte. */
+typedef struct shard_room {
+    uint64_t bytes;
+    int64_t fits_evenly;
+} shard_room;
+
+static shard_room room_for_shards(const training_rank *rank, const tandem_cluster *cluster,
+                                  const tandem_memory *memory)
 {
     const uint64_t limit = tandem_cluster_memory_limit(cluster, rank->class_index),
                    other = memory->peak - memory->optimizer + tandem_step_shard_rounding(rank->step);
-    return limit == 0 ? UINT64_MAX : limit > other ? limit - other : 0;
+    if (limit == 0) return (shard_room){UINT64_MAX, 1};
+    return (shard_room){limit > other ? limit - other : 0, memory->peak <= limit};
 }
 
 static void note_shares(const tandem_sharding *s, const tandem_cluster *cluster,
@@ -57,8 +63,8 @@ static void note_shares(const tandem_sharding *s, const tandem_cluster *cluster,
 {
     char said[512] = "";
     for (int c = 0; c < s->n_share; c++)
-        (void)tandem_append(said, sizeof said, "%s%d for a rank of %s", c ? ", " : "", s->class_units[c],
-                            cluster->classes[c].device.name);
+        (void)tandem_append(said, sizeof said, "%s%.3g%% for a rank of %s", c ? ", " : "",
+                            100 * tandem_shard_share(s, c), cluster->classes[c].device.name);
     runtime_note(listener, "shards of the optimizer's state that fit: %s", s->n_share ? said : "equal ones");
 }
 
@@ -67,17 +73,20 @@ tandem_status train_sharding_fit(training_rank *rank, const tandem_cluster *clus
                                  tandem_error *error)
 {
     const int n_rank = rank->self.n_rank;
-    const uint64_t mine = room_for_shards(rank, cluster, memory);
-    uint64_t room[TANDEM_MAX_CLASS], *all = malloc((size_t)n_rank * sizeof *all);
+    const shard_room mine = room_for_shards(rank, cluster, memory);
+    uint64_t room[TANDEM_MAX_CLASS];
+    int fit_evenly = 1;
+    shard_room *all = malloc((size_t)n_rank * sizeof *all);
     if (!all) return tandem_no_memory(error, "for the room of %d ranks", n_rank);
     tandem_status status = rank->backend->worker_gather(rank->worker, &mine, all, sizeof mine, error);
     for (int c = 0; c < cluster->n_class; c++) room[c] = UINT64_MAX;
     for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
         uint64_t *of_class = &room[tandem_cluster_class_of(cluster, r)];
-        if (all[r] < *of_class) *of_class = all[r];
+        if (all[r].bytes < *of_class) *of_class = all[r].bytes;
+        fit_evenly &= all[r].fits_evenly != 0;
     }
     free(all);
-    if (status == TANDEM_OK)
+    if (status == TANDEM_OK && !fit_evenly)
         status = tandem_cluster_fit_shards(&rank->sharding, cluster, room,
                                            tandem_step_state_bytes(rank->step), error);
     if (status == TANDEM_INFEASIBLE && error) error->rank = 0;

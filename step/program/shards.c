@@ -37,6 +37,13 @@ int64_t tandem_shard_border(const tandem_sharding *sharding, int64_t elements, i
     return at_most(all > 0 ? round_up((int64_t)((__int128)elements * before / all)) : 0, elements);
 }
 
+double tandem_shard_share(const tandem_sharding *sharding, int c)
+{
+    int64_t all;
+    (void)count_units(sharding, 0, &all);
+    return all > 0 ? (double)sharding->class_units[c] / (double)all : 0;
+}
+
 tandem_shard tandem_step_shard(const tandem_step *step, int b)
 {
     const tandem_sharding *sharding = &step->options.sharding;

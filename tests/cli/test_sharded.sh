@@ -72,11 +72,16 @@ train 0 fits "${fitted[@]}" --memory "1GiB,${least}B" --zero 1 --shards fit && s
     [ "$(field allocated_bytes fits.json | tail -n 1)" -gt $((least - state / 50 - 2000)) ]
 report "shards that fit train it within its limit, to the bit" $?
 train 1 none "${fitted[@]}" --memory "${least}B,${least}B" --zero 1 --shards fit
-grep -q "have room for .* of it within their limits of memory" err
+grep -q "of which .* have no room within the memory limits of all 2 ranks" err
 report "what fits nowhere is said with what lacks" $?
 train 0 fits "${fitted[@]}" --memory 1GiB --zero 1 --shards fit && train 0 even "${fitted[@]}" --zero 1 &&
     [ "$(field allocated_bytes fits.json)" = "$(field allocated_bytes even.json)" ]
 report "equal shards are kept where they fit" $?
+
+# What equal shards fit into, to the byte, "fit" takes, too.
+exact=$(field allocated_bytes even.json | sort -n | tail -n 1)
+train 0 fits "${fitted[@]}" --memory "${exact}B" --zero 1 --shards fit && cmp -s fits.weights even.weights
+report "limits that equal shards just meet are met" $?
 
 # What a reduce-scatter and an all-gather take is measured with --zero.
 small=(--model mlp:width=24,depth=3 --batch 4 --cluster "2*$weakest" --db halves.db)
@@ -124,5 +129,21 @@ report "one rank has all of the state" $?
 run 1 train -q "${model[@]}" --cluster "$two" --steps 40 --lr 1e30 --zero 1 --shards 1,3 &&
     grep -q "training has diverged" err
 report "a gradient that is not finite ends all ranks" $?
+
+# --- A rank that stops ---
+timeout 60 "$tandem" train -q "${model[@]}" --cluster "2*$weakest" --steps 100000000 --timeout 2s --zero 1 \
+    >out 2>err &
+launcher=$!
+for ((k = 0; k < 100; k++)); do
+    stopped=$(pgrep -P "$(pgrep -P $launcher tandem 2>/dev/null || echo 0)" | head -n 1)
+    [ -z "$stopped" ] || break
+    sleep 0.1
+done
+sleep 1
+kill -STOP "$stopped"
+wait $launcher
+code=$?
+[ $code = 6 ] && ! kill -0 "$stopped" 2>/dev/null
+report "a stopped rank is silent: the run ends with 6, and so does the rank" $?
 echo "1..$n"
 [ $failed = 0 ]

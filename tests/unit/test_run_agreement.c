@@ -25,6 +25,8 @@ static const struct {
     {OPTION_UNIFORM, "--uniform=int8", NULL, "precisions"},
     {OPTION_WIRE, "--wire=bf16", NULL, "gradients travel in"},
     {OPTION_BUCKET, "--bucket=1MiB", NULL, "buckets"},
+    {OPTION_ZERO, "--zero=1", NULL, "ZeRO"},
+    {OPTION_SHARDS, "--shards=1,3", "--zero=1", "ZeRO"},
     {OPTION_ACCUMULATE, "--accumulate=2", NULL, "micro-steps"},
     {OPTION_RECOMPUTE, "--recompute=2", NULL, "recomputed segments"},
     {OPTION_AMAX, "--amax=delayed", NULL, "scaling"},
