@@ -283,30 +283,23 @@ static tandem_status check_shards(const tandem_comm *comm, collective_op k, cons
 }
 
 /* Sums that the ring left at the owners of chunks go to the owners of shards. */
-static tandem_status deliver_sums(tandem_comm *comm, collective_op k, float *data, size_t n,
-                                  const size_t *border, uint64_t slot, tandem_error *error)
-{
-    const tandem_delivery delivery = {.rank = comm->rank,
-                                      .n_rank = comm->n_rank,
-                                      .data = data,
-                                      .n = n,
-                                      .n_narrow = n_narrow_of(k, n),
-                                      .border = border,
-                                      .slot = slot,
-                                      .timeout_ms = comm->timeout_ms};
-    return run_network_pass(comm, k, (network_pass){.delivery = &delivery}, error);
-}
-
 static tandem_status scatter_over_network(tandem_comm *comm, collective_op k, float *data, size_t n,
                                           const size_t *border, uint32_t tag, tandem_error *error)
 {
     const collective_op then = k == KIND_SCATTER ? KIND_DELIVERY : KIND_NARROW_DELIVERY;
     const uint64_t hash = tandem_hash_borders(border, comm->n_rank);
     const tandem_ring ring = make_sum_pass(comm, k, data, n, collective_slot(k, hash, tag));
-    tandem_status status = run_ring_pass(comm, k, &ring, error);
-    if (status == TANDEM_OK)
-        status = deliver_sums(comm, then, data, n, border, collective_slot(then, hash, tag), error);
-    return status;
+    const tandem_delivery delivery = {.rank = comm->rank,
+                                      .n_rank = comm->n_rank,
+                                      .data = data,
+                                      .n = n,
+                                      .n_narrow = n_narrow_of(then, n),
+                                      .border = border,
+                                      .slot = collective_slot(then, hash, tag),
+                                      .timeout_ms = comm->timeout_ms};
+    const tandem_status status = run_ring_pass(comm, k, &ring, error);
+    return status == TANDEM_OK ? run_network_pass(comm, then, (network_pass){.delivery = &delivery}, error)
+                               : status;
 }
 
 static tandem_status gather_over_network(tandem_comm *comm, float *data, size_t n, const size_t *border,

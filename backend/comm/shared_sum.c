@@ -209,7 +209,7 @@ static void do_one_piece(const tandem_shm_region *region, const sum_request *wan
                          uint64_t piece)
 {
     const uint64_t at = piece * PIECE, end = wanted->n - at < PIECE ? wanted->n : at + PIECE;
-    if (wanted->kind == TANDEM_SHARED_SUM)
+    if (!border)
         sum_by_chunks(region, wanted, at, end, ALL_PARTS);
     else
         scatter_or_gather(region, wanted, border, at, end);

@@ -121,6 +121,8 @@ static tandem_status write_state(tandem_executor *executor, tandem_training_stat
     if (executor->worker->rank == 0)
         status = tandem_checkpoint_write(path, state, crc, step, train_config, &own);
     while (g.n < state->n_array && gathered == TANDEM_OK) gathered = gather_array(&g, g.n, error);
+    state->exchange = NULL; /* its context ends here */
+    state->exchange_context = NULL;
     return gathered == TANDEM_OK ? tandem_executor_share_status(executor, status, &own, error) : gathered;
 }
 
@@ -272,6 +274,8 @@ static tandem_status restore_state(tandem_executor *executor, tandem_training_st
     if (worker->rank == 0) status = read_checkpoint_state(read, state, path, &own);
     for (int k = 0; worker->rank != 0 && k < state->n_array && status == TANDEM_OK; k++)
         status = spread_array(&spreading, k, error);
+    state->exchange = NULL; /* its context ends here */
+    state->exchange_context = NULL;
     if (worker->rank == 0 || status == TANDEM_OK)
         status = tandem_executor_share_status(executor, status, &own, error);
     if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, read, sizeof *read, 0, error);

@@ -24,10 +24,10 @@ typedef struct training_rank {
     const tandem_backend_api *backend;
     tandem_rank_place self;
     int class_index; /* class of this rank */
+    int is_sharding_known;
     training_extras extra;
     train_config config;
     tandem_sharding sharding; /* of the step */
-    int is_sharding_known;
     tandem_step *step;
     tandem_data data;
     uint64_t data_hash;   /* tandem_data_hash of it; 0 where neither another rank nor a checkpoint asks */
