@@ -244,10 +244,12 @@ tandem_status tandem_measure_collective(tandem_worker *worker, tandem_task_kind 
                                         int loaded, int64_t *sample_ns, int n, double *slowdown,
                                         tandem_error *error)
 {
-    if (!worker->comm || (loaded && kind != TANDEM_TASK_REDUCE))
-        return tandem_error_set(error, TANDEM_USAGE, "an %s%s needs at least two ranks%s",
-                                tandem_task_kind_name(kind), loaded ? " under load" : "",
-                                worker->comm ? ", and is not timed" : "");
+    if (!worker->comm)
+        return tandem_error_set(error, TANDEM_USAGE, "to time '%s' takes at least two ranks, this is one",
+                                tandem_task_kind_name(kind));
+    if (loaded && kind != TANDEM_TASK_REDUCE)
+        return tandem_error_set(error, TANDEM_USAGE, "'%s' is timed on idle cores; under load only '%s' is",
+                                tandem_task_kind_name(kind), tandem_task_kind_name(TANDEM_TASK_REDUCE));
     const size_t elements = (size_t)(bytes / sizeof(float));
     all_reduce_job x = {.worker = worker, .kind = kind, .elements = elements, .sample_ns = sample_ns, .n = n};
     double alone_ns = 1, contended_ns = 1;

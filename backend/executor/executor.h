@@ -39,10 +39,11 @@ struct tandem_executor {
         void *memory;
     } owned[16]; /* memory that tandem_executor_alloc gave */
     int n_owned;
-    float *weight, *gradient; /* flat arrays, [step->n_flat] */
-    float *state[2];          /* flat arrays, or of this rank's shards alone (tandem_step_shard) */
-    tandem_shard *shard;      /* [step->n_bucket] */
-    size_t *border;           /* [step->n_bucket][n_rank + 1] of shards; NULL without sharding */
+    float *weight, *gradient;     /* flat arrays, [step->n_flat] */
+    float *state[2];              /* flat arrays, or of this rank's shards alone (tandem_step_shard) */
+    tandem_shard *shard;          /* [step->n_bucket] */
+    size_t *border;               /* [step->n_bucket][n_rank + 1] of shards; NULL without sharding */
+    struct sharded_result *found; /* [n_rank] what ranks have found in a step; NULL without sharding */
     float *host_gradient; /* `gradient`, or a copy on the host; NULL: the host neither reduces nor clips */
     unsigned char *arena;
     tandem_amax_histories histories;

@@ -1,11 +1,15 @@
 /* sharding.c: ranks that keep shards of the optimizer's state (ZeRO, stage 1): each updates its shard of the
  * weights, by gradients that were reduce-scattered, and all gather the weights. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/executor/executor.h"
 #include "base/clock.h"
+
+/* What a rank has found. */
+typedef struct sharded_result {
+    float loss;    /* of the rank that keeps the last element of bucket 0 */
+    int32_t place; /* of a parameter whose gradient is not finite, in the flat arrays' order; −1 = none */
+} sharded_result;
 
 static tandem_status check_sharded_worker(const tandem_executor *executor, tandem_error *error)
 {
@@ -44,7 +48,8 @@ tandem_status tandem_executor_open_shards(tandem_executor *executor, tandem_erro
     if (status != TANDEM_OK) return status;
     if (!(executor->shard = tandem_arena_array(tables, n_bucket, sizeof *executor->shard)) ||
         (is_sharded &&
-         !(executor->border = tandem_arena_array(tables, n_bucket * n_border, sizeof *executor->border))))
+         (!(executor->border = tandem_arena_array(tables, n_bucket * n_border, sizeof *executor->border)) ||
+          !(executor->found = tandem_arena_array(tables, n_border, sizeof *executor->found)))))
         return tandem_executor_no_memory(executor, error);
     for (int b = 0; b < step->n_bucket; b++) executor->shard[b] = tandem_step_shard(step, b);
     if (is_sharded) fill_borders(executor);
@@ -107,12 +112,6 @@ tandem_status tandem_executor_unscale_and_clip(tandem_executor *executor, tandem
 
 /* --- The end of a step ---------------------------------------------------------------------------------- */
 
-/* What a rank has found. */
-typedef struct sharded_result {
-    float loss;    /* of the rank that keeps the last element of bucket 0 */
-    int32_t place; /* of a parameter whose gradient is not finite, in the flat arrays' order; −1 = none */
-} sharded_result;
-
 static int32_t place_of_parameter(const tandem_step *step, int p)
 {
     int32_t k = p < 0 ? -1 : 0;
@@ -126,8 +125,7 @@ static tandem_status share_results(tandem_executor *executor, float *loss, tande
     const int n_rank = executor->worker->n_rank;
     const sharded_result mine = {*tandem_executor_loss_slot(executor),
                                  place_of_parameter(step, executor->nonfinite_parameter)};
-    sharded_result *all = malloc((size_t)n_rank * sizeof *all);
-    if (!all) return tandem_executor_no_memory(executor, error);
+    sharded_result *const all = executor->found;
     int owner = n_rank - 1, place = -1;
     while (executor->border[owner] == executor->border[owner + 1]) owner--;
     const tandem_status status = tandem_worker_gather(executor->worker, &mine, all, sizeof mine, error);
@@ -137,7 +135,6 @@ static tandem_status share_results(tandem_executor *executor, float *loss, tande
         *loss = all[owner].loss;
         executor->nonfinite_parameter = place < 0 ? -1 : step->parameter_order[place];
     }
-    free(all);
     return status;
 }
 
@@ -165,8 +162,10 @@ static void copy_own_shards(const tandem_executor *executor, int k, int into_sta
 {
     for (int b = 0; b < executor->step->n_bucket; b++) {
         const tandem_shard *shard = &executor->shard[b];
-        float *const state = executor->state[k] + shard->start,
-                     *const whole = executor->host_gradient + executor->step->bucket[b].start + shard->first;
+        float *const state = executor->state[k] + shard->start, *const whole =
+                                                                    executor->host_gradient +
+                                                                    executor->step->bucket[b].start +
+                                                                    shard->first;
         memcpy(into_state ? state : whole, into_state ? whole : state,
                (size_t)shard->elements * sizeof *state);
     }
@@ -178,10 +177,10 @@ tandem_status tandem_executor_gather_state(tandem_executor *executor, int k, tan
     tandem_status status = TANDEM_OK;
     copy_own_shards(executor, k, 0);
     for (int b = 0; b < executor->step->n_bucket && executor->worker->comm && status == TANDEM_OK; b++)
-        status = tandem_comm_gather_shards(
-            executor->worker->comm, executor->host_gradient + executor->step->bucket[b].start,
-            (size_t)executor->step->bucket[b].elements, executor->border + (size_t)b * n_border, TAG_WORKER,
-            error);
+        status = tandem_comm_gather_shards(executor->worker->comm,
+                                           executor->host_gradient + executor->step->bucket[b].start,
+                                           (size_t)executor->step->bucket[b].elements,
+                                           executor->border + (size_t)b * n_border, TAG_WORKER, error);
     return status;
 }
 

@@ -1,19 +1,10 @@
 /* replay_zero.c: a step with ZeRO: ranks keep shards of the training state. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/append.h"
 #include "base/quantity.h"
 #include "cli/answer.h"
 #include "cli/command/replay.h"
-
-/* Whether `tandem train` has such a step. */
-static int can_train(const tandem_sharding *sharding, const tandem_cluster *cluster)
-{
-    for (int c = 0; c < cluster->n_class; c++)
-        if (strncmp(cluster->classes[c].device.name, "cpu:", 4) != 0) return 0;
-    return sharding->stage == 1;
-}
 
 json_t *replay_zero_json(const tandem_zero *zero, const tandem_sharding *sharding,
                          const tandem_cluster *cluster)
@@ -21,7 +12,7 @@ json_t *replay_zero_json(const tandem_zero *zero, const tandem_sharding *shardin
     return json_pack("{s:i,s:o,s:I,s:I,s:i,s:b}", "stage", sharding->stage, "shares",
                      cli_json_shares(sharding), "reduce_scatter_ns", (json_int_t)zero->scatter_ns,
                      "all_gather_ns", (json_int_t)zero->gather_ns, "all_gathers", zero->n_gather, "runs",
-                     can_train(sharding, cluster));
+                     tandem_cluster_trains_sharded(cluster, sharding->stage));
 }
 
 void replay_zero_print(const tandem_zero *zero, const tandem_sharding *sharding,
@@ -40,5 +31,7 @@ void replay_zero_print(const tandem_zero *zero, const tandem_sharding *sharding,
                 sharding->stage, shared[sharding->stage - 1], shares,
                 tandem_quantity_ns(zero->scatter_ns).text, zero->n_gather, zero->n_gather == 1 ? "" : "s",
                 tandem_quantity_ns(zero->gather_ns).text,
-                can_train(sharding, cluster) ? "" : "; only simulated: `tandem train` has stage 1, on CPUs");
+                tandem_cluster_trains_sharded(cluster, sharding->stage)
+                    ? ""
+                    : "; only simulated: `tandem train` has stage 1, on CPUs");
 }

@@ -154,6 +154,8 @@ int tandem_cluster_n_rank(const tandem_cluster *cluster);
  * tandem_cluster_fit_shards. TANDEM_USAGE; *sharding unchanged then. */
 tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_cluster *cluster, int stage,
                                    const char *shards, tandem_error *error);
+/* Whether `tandem train` runs the stage on these devices. */
+int tandem_cluster_trains_sharded(const tandem_cluster *cluster, int stage);
 int tandem_shards_fit(const char *shards); /* whether that is "fit"; NULL is fine */
 /* tandem_cluster_fit_shards: equal shards but where a class has no room for them: it then keeps what fits,
  * and the others keep the rest.

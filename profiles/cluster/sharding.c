@@ -38,6 +38,13 @@ static tandem_status read_shares(tandem_sharding *to, const char *shards, const 
 
 _Static_assert((int)TANDEM_MAX_SHARE >= (int)TANDEM_MAX_CLASS, "each class has a share");
 
+int tandem_cluster_trains_sharded(const tandem_cluster *cluster, int stage)
+{
+    for (int c = 0; c < cluster->n_class; c++)
+        if (strncmp(cluster->classes[c].device.name, "cpu:", 4) != 0) return 0;
+    return stage == 1;
+}
+
 int tandem_shards_fit(const char *shards) { return shards && strcmp(shards, "fit") == 0; }
 
 tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_cluster *cluster, int stage,

@@ -187,7 +187,10 @@ static void describe_task(chakra_attributes *list, const tandem_step *step, int 
     add_text_attribute(list, "from", tandem_dtype_name(task->from));
     add_text_attribute(list, "to", tandem_dtype_name(task->to));
     if (!tandem_task_is_collective(task->kind)) return;
-    add_integer_attribute(list, "comm_type", TANDEM_CHAKRA_ALL_REDUCE);
+    add_integer_attribute(list, "comm_type",
+                          task->kind == TANDEM_TASK_SCATTER  ? TANDEM_CHAKRA_REDUCE_SCATTER
+                          : task->kind == TANDEM_TASK_GATHER ? TANDEM_CHAKRA_ALL_GATHER
+                                                             : TANDEM_CHAKRA_ALL_REDUCE);
     add_integer_attribute(list, "comm_size", step->bucket[task->bucket].elements * (int64_t)sizeof(float));
 }
 

@@ -17,7 +17,8 @@ enum {
     TANDEM_CHAKRA_COLLECTIVE = 7
 };
 
-enum { TANDEM_CHAKRA_ALL_REDUCE = 0 }; /* value of the attribute comm_type */
+/* values of the attribute comm_type */
+enum { TANDEM_CHAKRA_ALL_REDUCE = 0, TANDEM_CHAKRA_ALL_GATHER = 2, TANDEM_CHAKRA_REDUCE_SCATTER = 7 };
 
 /* Whether the path ends in .et. */
 int tandem_chakra_is_path(const char *path);

@@ -1,7 +1,6 @@
 #include "runtime/train/train_sharding.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/append.h"
 
@@ -19,13 +18,10 @@ static tandem_status check_sharded_training(const tandem_train_request *request,
             error, TANDEM_USAGE,
             "--zero and --reestimate do not go together: sensitivities need the whole state of "
             "the optimizer. Leave out one of them");
-    for (int c = 0; c < cluster->n_class; c++)
-        if (strncmp(cluster->classes[c].device.name, "cpu:", 4) != 0)
-            return tandem_error_set(
-                error, TANDEM_USAGE,
-                "--zero trains on CPUs only so far, and rank class '%s' is none. `tandem replay "
-                "--zero` simulates it",
-                cluster->classes[c].device.name);
+    if (!tandem_cluster_trains_sharded(cluster, request->zero))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--zero trains on CPUs only so far, and not all devices of the cluster are. "
+                                "`tandem replay --zero` simulates it");
     return TANDEM_OK;
 }
 
