@@ -427,24 +427,17 @@ static int64_t replay_step_samples(const replay_context *r)
     return tandem_cluster_samples(&r->workload->plan->cluster, r->workload->plan->step.n_micro);
 }
 
-/* As a training would choose them, by the memory of the plain step; equal ones where those fit. */
+/* As a training would choose them. */
 static tandem_status fit_replayed_shards(replay_context *r, tandem_error *error)
 {
-    uint64_t room[TANDEM_MAX_CLASS];
+    tandem_shard_room room[TANDEM_MAX_CLASS];
     tandem_zero even;
-    int fit_evenly = 1;
     const tandem_cluster *cluster = &r->workload->cluster;
     const tandem_step *step = tandem_replayer_step(r->replayer, 0);
     const tandem_status status = tandem_replayer_zero(&even, r->replayer, &r->sharding, error);
     if (status != TANDEM_OK) return status;
-    for (int c = 0; c < cluster->n_class; c++) {
-        const tandem_memory *memory = tandem_replayer_memory(r->replayer, c);
-        const uint64_t limit = tandem_cluster_memory_limit(cluster, c),
-                       other = memory->peak - memory->optimizer + tandem_step_shard_rounding(step);
-        room[c] = limit == 0 ? UINT64_MAX : limit > other ? limit - other : 0;
-        fit_evenly &= limit == 0 || even.memory[c].peak <= limit;
-    }
-    if (fit_evenly) return TANDEM_OK;
+    for (int c = 0; c < cluster->n_class; c++)
+        room[c] = tandem_step_shard_room(step, &even.memory[c], tandem_cluster_memory_limit(cluster, c));
     return tandem_cluster_fit_shards(&r->sharding, cluster, room, tandem_step_state_bytes(step), error);
 }
 

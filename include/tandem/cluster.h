@@ -159,11 +159,11 @@ int tandem_cluster_trains_sharded(const tandem_cluster *cluster, int stage);
 int tandem_shards_fit(const char *shards); /* whether that is "fit"; NULL is fine */
 /* tandem_cluster_fit_shards: equal shards but where a class has no room for them: it then keeps what fits,
  * and the others keep the rest.
- *   room   bytes that a rank of each class has for shards; UINT64_MAX = no limit
+ *   room   of a rank of each class (tandem_step_shard_room)
  *   state  bytes of all state
  * TANDEM_INFEASIBLE: all ranks together lack room; says how much. *sharding unchanged then. */
 tandem_status tandem_cluster_fit_shards(tandem_sharding *sharding, const tandem_cluster *cluster,
-                                        const uint64_t *room, uint64_t state, tandem_error *error);
+                                        const tandem_shard_room *room, uint64_t state, tandem_error *error);
 /* The cores of all ranks: those of its device (tandem_device_cores) for each. */
 int64_t tandem_cluster_n_core(const tandem_cluster *cluster);
 /* Whether a device has a precision whose backward products read f16, so that plans may need a loss scale. */

@@ -20,6 +20,11 @@ typedef struct tandem_sharding {
  * ends. Multiples of 16 but for that end. Equal shards are an nth, rounded up, so that the last may be short
  * or empty. Cost: O(n_share). */
 int64_t tandem_shard_border(const tandem_sharding *sharding, int64_t elements, int rank);
+/* What a rank has for its shards within a limit of memory. */
+typedef struct tandem_shard_room {
+    uint64_t bytes;      /* UINT64_MAX = no limit */
+    int64_t fits_evenly; /* whether equal shards fit, to the byte */
+} tandem_shard_room;
 /* The part of the state that a rank of class c keeps, of n_share classes. */
 double tandem_shard_share(const tandem_sharding *sharding, int c);
 

@@ -73,15 +73,15 @@ tandem_status tandem_cluster_shard(tandem_sharding *sharding, const tandem_clust
 /* --- By memory ------------------------------------------------------------------------------------------ */
 
 /* What all ranks keep where each keeps `most` bytes, or its room. */
-static double kept_bytes(const tandem_cluster *cluster, const uint64_t *room, double most)
+static double kept_bytes(const tandem_cluster *cluster, const tandem_shard_room *room, double most)
 {
     double kept = 0;
     for (int c = 0; c < cluster->n_class; c++)
-        kept += cluster->classes[c].n_rank * ((double)room[c] < most ? (double)room[c] : most);
+        kept += cluster->classes[c].n_rank * ((double)room[c].bytes < most ? (double)room[c].bytes : most);
     return kept;
 }
 
-static tandem_status lack_room(const tandem_cluster *cluster, const uint64_t *room, uint64_t state,
+static tandem_status lack_room(const tandem_cluster *cluster, const tandem_shard_room *room, uint64_t state,
                                tandem_error *error)
 {
     char needed[TANDEM_QUANTITY_TEXT], lacking[TANDEM_QUANTITY_TEXT];
@@ -96,11 +96,11 @@ static tandem_status lack_room(const tandem_cluster *cluster, const uint64_t *ro
 }
 
 tandem_status tandem_cluster_fit_shards(tandem_sharding *sharding, const tandem_cluster *cluster,
-                                        const uint64_t *room, uint64_t state, tandem_error *error)
+                                        const tandem_shard_room *room, uint64_t state, tandem_error *error)
 {
-    double most = (double)state / tandem_cluster_n_rank(cluster), high = (double)state;
+    double most = 0, high = (double)state;
     int is_even = 1;
-    for (int c = 0; c < cluster->n_class; c++) is_even &= (double)room[c] >= most;
+    for (int c = 0; c < cluster->n_class; c++) is_even &= room[c].fits_evenly != 0;
     if (is_even) return TANDEM_OK;
     if (kept_bytes(cluster, room, high) < (double)state) return lack_room(cluster, room, state, error);
     for (int k = 0; k < 60; k++) {
@@ -112,7 +112,7 @@ tandem_status tandem_cluster_fit_shards(tandem_sharding *sharding, const tandem_
     }
     sharding->n_share = cluster->n_class;
     for (int c = 0; c < cluster->n_class; c++) {
-        const double kept = (double)room[c] < high ? (double)room[c] / high : 1;
+        const double kept = (double)room[c].bytes < high ? (double)room[c].bytes / high : 1;
         sharding->class_ranks[c] = cluster->classes[c].n_rank;
         sharding->class_units[c] = (int)(kept * TANDEM_MAX_SHARE_UNITS); /* down: a class keeps no more */
     }

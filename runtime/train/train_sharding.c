@@ -39,21 +39,6 @@ tandem_status train_sharding_make(tandem_sharding *sharding, const tandem_train_
 
 /* --- By memory ------------------------------------------------------------------------------------------ */
 
-/* What a rank has for shards, UINT64_MAX without a limit; and whether an equal one fits, to the byte. */
-typedef struct shard_room {
-    uint64_t bytes;
-    int64_t fits_evenly;
-} shard_room;
-
-static shard_room room_for_shards(const training_rank *rank, const tandem_cluster *cluster,
-                                  const tandem_memory *memory)
-{
-    const uint64_t limit = tandem_cluster_memory_limit(cluster, rank->class_index),
-                   other = memory->peak - memory->optimizer + tandem_step_shard_rounding(rank->step);
-    if (limit == 0) return (shard_room){UINT64_MAX, 1};
-    return (shard_room){limit > other ? limit - other : 0, memory->peak <= limit};
-}
-
 static void note_shares(const tandem_sharding *s, const tandem_cluster *cluster,
                         const tandem_listener *listener)
 {
@@ -69,20 +54,19 @@ tandem_status train_sharding_fit(training_rank *rank, const tandem_cluster *clus
                                  tandem_error *error)
 {
     const int n_rank = rank->self.n_rank;
-    const shard_room mine = room_for_shards(rank, cluster, memory);
-    uint64_t room[TANDEM_MAX_CLASS];
-    int fit_evenly = 1;
-    shard_room *all = malloc((size_t)n_rank * sizeof *all);
+    const tandem_shard_room mine =
+        tandem_step_shard_room(rank->step, memory, tandem_cluster_memory_limit(cluster, rank->class_index));
+    tandem_shard_room room[TANDEM_MAX_CLASS], *all = malloc((size_t)n_rank * sizeof *all);
     if (!all) return tandem_no_memory(error, "for the room of %d ranks", n_rank);
     tandem_status status = rank->backend->worker_gather(rank->worker, &mine, all, sizeof mine, error);
-    for (int c = 0; c < cluster->n_class; c++) room[c] = UINT64_MAX;
+    for (int c = 0; c < cluster->n_class; c++) room[c] = (tandem_shard_room){UINT64_MAX, 1};
     for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
-        uint64_t *of_class = &room[tandem_cluster_class_of(cluster, r)];
-        if (all[r].bytes < *of_class) *of_class = all[r].bytes;
-        fit_evenly &= all[r].fits_evenly != 0;
+        tandem_shard_room *of_class = &room[tandem_cluster_class_of(cluster, r)];
+        if (all[r].bytes < of_class->bytes) of_class->bytes = all[r].bytes;
+        of_class->fits_evenly &= all[r].fits_evenly;
     }
     free(all);
-    if (status == TANDEM_OK && !fit_evenly)
+    if (status == TANDEM_OK)
         status = tandem_cluster_fit_shards(&rank->sharding, cluster, room,
                                            tandem_step_state_bytes(rank->step), error);
     if (status == TANDEM_INFEASIBLE && error) error->rank = 0;

@@ -76,7 +76,10 @@ uint64_t tandem_step_state_bytes(const tandem_step *step)
     return (uint64_t)step->n_flat * sizeof(float) * n_state(step);
 }
 
-uint64_t tandem_step_shard_rounding(const tandem_step *step)
+tandem_shard_room tandem_step_shard_room(const tandem_step *step, const tandem_memory *even, uint64_t limit)
 {
-    return (uint64_t)step->n_bucket * SHARD_ALIGNMENT * sizeof(float) * n_state(step);
+    const uint64_t rounding = (uint64_t)step->n_bucket * SHARD_ALIGNMENT * sizeof(float) * n_state(step),
+                   other = even->peak - even->optimizer + rounding;
+    if (limit == 0) return (tandem_shard_room){UINT64_MAX, 1};
+    return (tandem_shard_room){limit > other ? limit - other : 0, even->peak <= limit};
 }

@@ -180,7 +180,6 @@ typedef struct tandem_shard {
 tandem_shard tandem_step_shard(const tandem_step *step, int b); /* cost: O(b) */
 int64_t tandem_step_shard_elements(const tandem_step *step);    /* of all buckets; n_flat without sharding */
 uint64_t tandem_step_state_bytes(const tandem_step *step);      /* of all state, of all ranks */
-uint64_t tandem_step_shard_rounding(const tandem_step *step);   /* bytes that a shard's borders may add */
 
 /* The tasks that compute an operator's forward pass, wgrad and dgrad; −1: it has none. */
 typedef struct tandem_op_tasks {
@@ -361,6 +360,10 @@ typedef struct tandem_memory {
 /* The offset of a value that lies from this byte on in the gradients' array, not in the arena: a narrow copy
  * of a weight, until the gradient of the weight is written. Its own inverse. */
 #define TANDEM_IN_GRADIENTS(byte) (-2 - (byte))
+
+/* The room of a rank whose memory with equal shards of the optimizer's state is `even`; limit 0 = none.
+ * Shards of other sizes are rounded to 16 elements a bucket, which is set aside. */
+tandem_shard_room tandem_step_shard_room(const tandem_step *step, const tandem_memory *even, uint64_t limit);
 
 /* tandem_memory_plan: places every value and workspace of the current plan in one arena.
  *   workspace [in]   bytes that each task needs beside its operands, [n_task]; NULL: none
